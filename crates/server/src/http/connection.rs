@@ -41,7 +41,7 @@ use std::ops::ControlFlow;
 use weir_content::{Fetch, Waiter};
 use weir_http1::{Body, HeadParser, Limits, Method, Parse, Request, Status, Target};
 
-use super::forward::Forward;
+use super::forward::{Failure, Forward};
 use super::response::{self, Answer, Refused};
 use super::send::SendOutcome;
 use crate::context::WorkerContext;
@@ -419,7 +419,7 @@ impl Connection {
     ) -> Option<Action> {
         let reason = match self.state {
             State::Reply => return self.expire_reply(unacknowledged, context),
-            State::Forward(_) => return Some(self.expire_forward(context)),
+            State::Forward(_) => return Some(self.expire_forward(unacknowledged, context)),
             State::Head => {
                 let is_late = self.request_deadline_ns(context) <= context.now_ns();
                 let reason =
@@ -639,12 +639,26 @@ impl Connection {
         Action::Write
     }
 
-    /// Ends a forwarded request at its deadline.
-    fn expire_forward(&mut self, context: &mut WorkerContext) -> Action {
-        let Some(forward) = self.take_forward() else { return self.action() };
+    /// Ends a forwarded request at its deadline, or lets it go on.
+    fn expire_forward(
+        &mut self,
+        unacknowledged: Option<u64>,
+        context: &mut WorkerContext,
+    ) -> Action {
+        let Some(mut forward) = self.take_forward() else { return self.action() };
+        let taken_bytes = self.acknowledged(unacknowledged.unwrap_or(0));
+        let is_late = self.request_deadline_ns(context) <= context.now_ns();
+        let failure = forward.late(taken_bytes, context);
+        let Some(failure) = failure.or(is_late.then_some(Failure::ReplyTimeout)) else {
+            self.put_forward(forward, context);
+            return self.action();
+        };
+        if matches!(failure, Failure::SlowClient(_)) {
+            self.set_close_reason(failure.close_reason());
+        }
         let request_taken = forward.request_taken();
         let mut output = self.output.take().unwrap_or_else(|| context.take_output());
-        let ended = forward.expire(self.request_info(), &mut output, context);
+        let ended = forward.expire(failure, self.request_info(), &mut output, context);
         self.output = Some(output);
         match ended {
             Ok(()) => self.end_refusal(request_taken, context),
@@ -798,7 +812,7 @@ impl Connection {
 
     /// Returns the number of bytes written to the client since the accept that have reached its
     /// side.
-    fn acknowledged(&self, unacknowledged: u64) -> u64 {
+    pub(super) fn acknowledged(&self, unacknowledged: u64) -> u64 {
         let written =
             self.sent_earlier + self.output.as_ref().map_or(0, |output| output.sent_bytes);
         written.saturating_sub(unacknowledged)

@@ -13,6 +13,7 @@ use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
 use crate::context::log::LoggedRequest;
 use crate::context::output::Output;
+use crate::context::read_rate::{RateVerdict, ReadRate, ReadRateLimits};
 use crate::upstream::count_refusal;
 
 /// A forwarded request.
@@ -32,10 +33,16 @@ pub(crate) struct Forward {
     /// What an answer of our own needs to know of the request.
     answered: Answered,
     pub(super) logged: Option<LoggedRequest>,
+    /// True once the end of what the client sends has been passed on.
+    pub(super) is_end_sent: bool,
     /// True if the connection to the client closes after the reply, whatever the reply says.
     pub(super) close: bool,
     /// Time at which either side last moved, nanoseconds.
     pub(super) moved_ns: u64,
+    /// Bytes of content taken from the client.
+    pub(super) content_bytes: u64,
+    /// Rate at which the client sends its content or takes the reply, while it is waited for.
+    pub(super) client_rate: Option<ReadRate>,
     /// Time at which the place was given, nanoseconds.
     placed_ns: u64,
 }
@@ -65,6 +72,8 @@ pub(super) enum Failure {
     Malformed,
     /// The request's content is malformed.
     Content(Status),
+    /// The client sends its content, or takes the reply, too slowly, or not at all.
+    SlowClient(RateVerdict),
     ConnectTimeout,
     ReplyTimeout,
 }
@@ -75,6 +84,7 @@ impl Failure {
             Self::Refused(_) => Status::SERVICE_UNAVAILABLE,
             Self::Unreachable | Self::BrokeOff | Self::Malformed => Status::BAD_GATEWAY,
             Self::Content(status) => status,
+            Self::SlowClient(_) => Status::REQUEST_TIMEOUT,
             Self::ConnectTimeout | Self::ReplyTimeout => Status::GATEWAY_TIMEOUT,
         }
     }
@@ -89,9 +99,21 @@ impl Failure {
             Self::Unreachable => b"Proxy-Status: weir; error=connection_refused\r\n",
             Self::BrokeOff => b"Proxy-Status: weir; error=connection_terminated\r\n",
             Self::Malformed => b"Proxy-Status: weir; error=http_protocol_error\r\n",
-            Self::Content(_) => b"Proxy-Status: weir; error=http_request_error\r\n",
+            Self::Content(_) | Self::SlowClient(_) => {
+                b"Proxy-Status: weir; error=http_request_error\r\n"
+            }
             Self::ConnectTimeout => b"Proxy-Status: weir; error=connection_timeout\r\n",
             Self::ReplyTimeout => b"Proxy-Status: weir; error=http_response_timeout\r\n",
+        }
+    }
+
+    /// Returns the reason for the close of a client's connection whose reply has begun.
+    pub(super) fn close_reason(self) -> CloseReason {
+        match self {
+            Self::ReplyTimeout => CloseReason::RequestTimeout,
+            Self::SlowClient(RateVerdict::Stalled) => CloseReason::StallTimeout,
+            Self::SlowClient(_) => CloseReason::RateTimeout,
+            _ => CloseReason::Upstream,
         }
     }
 
@@ -101,6 +123,8 @@ impl Failure {
             Self::Refused(reason) => count_refusal(reason, counters),
             Self::Unreachable | Self::BrokeOff | Self::Malformed => counters.upstream_failed.one(),
             Self::Content(_) => counters.refused_requests.one(),
+            // Counted as the reason for the close.
+            Self::SlowClient(_) => {}
             Self::ConnectTimeout | Self::ReplyTimeout => counters.upstream_timeouts.one(),
         }
     }
@@ -159,8 +183,11 @@ impl Forward {
             is_recorded: false,
             answered: Answered::of(request),
             logged: context.log.is_some().then(|| LoggedRequest::of(request)),
+            is_end_sent: false,
             close,
             moved_ns: now_ns,
+            content_bytes: 0,
+            client_rate: None,
             placed_ns: now_ns,
         }
     }
@@ -182,8 +209,15 @@ impl Forward {
         self.exchange.request_taken()
     }
 
-    /// Returns when its deadline is, nanoseconds.
+    /// Returns when its deadline is, nanoseconds: that of the upstream, or the next check of the
+    /// client.
     pub(super) fn deadline_ns(&self, context: &WorkerContext) -> u64 {
+        let limits = ReadRateLimits::of(&context.config);
+        let check_ns = self.client_rate.as_ref().map_or(u64::MAX, |rate| rate.due_ns(&limits));
+        self.upstream_deadline_ns(context).min(check_ns)
+    }
+
+    fn upstream_deadline_ns(&self, context: &WorkerContext) -> u64 {
         let config = &context.config.upstreams[self.upstream];
         match self.place {
             // The upstream's admission ends it.
@@ -196,6 +230,41 @@ impl Forward {
     fn is_connecting(&self, context: &WorkerContext) -> bool {
         let sockets = context.upstreams.as_ref().map(|upstreams| &upstreams.sockets);
         self.socket.zip(sockets).is_some_and(|(slot, sockets)| sockets.is_new(slot))
+    }
+
+    /// Begins or ends the time in which the client is waited for, so that one that is slow does not
+    /// keep a place for long. `taken_bytes`: those it has taken of replies since the accept.
+    pub(super) fn note_client(
+        &mut self,
+        is_awaited: bool,
+        taken_bytes: u64,
+        context: &WorkerContext,
+    ) {
+        if !is_awaited {
+            self.client_rate = None;
+        } else if self.client_rate.is_none() {
+            let limits = ReadRateLimits::of(&context.config);
+            let moved_bytes = self.content_bytes + taken_bytes;
+            self.client_rate = Some(ReadRate::begin(context.now_ns(), moved_bytes, &limits));
+        }
+    }
+
+    /// Judges the client by what it has sent, and taken since the accept. Returns the failure to
+    /// end the request with; `None` if its deadline has not come.
+    pub(super) fn late(&mut self, taken_bytes: u64, context: &WorkerContext) -> Option<Failure> {
+        let now_ns = context.now_ns();
+        let moved_bytes = self.content_bytes + taken_bytes;
+        let limits = ReadRateLimits::of(&context.config);
+        let rate = self.client_rate.as_mut().filter(|rate| rate.due_ns(&limits) <= now_ns);
+        let verdict = rate.map(|rate| rate.check(now_ns, moved_bytes, false, &limits));
+        match verdict {
+            Some(slow @ (RateVerdict::Slow | RateVerdict::Stalled)) => {
+                Some(Failure::SlowClient(slow))
+            }
+            _ if self.upstream_deadline_ns(context) > now_ns => None,
+            _ if self.is_connecting(context) => Some(Failure::ConnectTimeout),
+            _ => Some(Failure::ReplyTimeout),
+        }
     }
 
     /// Gives back the place and the connection to the server. `outcome`: what became of the
@@ -230,15 +299,11 @@ impl Forward {
     /// begun.
     pub(super) fn expire(
         mut self,
+        failure: Failure,
         info: RequestInfo,
         output: &mut Output,
         context: &mut WorkerContext,
     ) -> Result<(), CloseReason> {
-        let failure = if self.is_connecting(context) {
-            Failure::ConnectTimeout
-        } else {
-            Failure::ReplyTimeout
-        };
         if let (Some(slot), Some(upstreams)) = (self.socket, &mut context.upstreams)
             && failure == Failure::ConnectTimeout
         {
@@ -257,11 +322,9 @@ impl Forward {
     ) -> Result<(), CloseReason> {
         self.release(Outcome::Failed, context);
         failure.count(context);
-        if self.is_recorded || output.sent_bytes > 0 || output.written < output.bytes.len() {
-            return Err(match failure {
-                Failure::ReplyTimeout => CloseReason::RequestTimeout,
-                _ => CloseReason::Upstream,
-            });
+        // Interim replies may go before another server's reply or this one.
+        if self.exchange.status() != 0 {
+            return Err(failure.close_reason());
         }
         let close = self.close || !self.request_taken();
         let info = RequestInfo { body_incomplete: !self.request_taken(), ..info };

@@ -61,9 +61,11 @@ impl<S: Socket> SocketConnection<S> {
             }
             Step::Done => {
                 forward.release(Outcome::Answered, context);
-                let close = forward.close
-                    || forward.exchange.ends_by_close()
-                    || forward.exchange.status() == 101;
+                let is_tunnel = forward.exchange.status() == 101;
+                let close = forward.close || forward.exchange.ends_by_close() || is_tunnel;
+                if let Some(output) = self.output() {
+                    output.linger |= is_tunnel;
+                }
                 let body_bytes = forward.exchange.reply_bytes();
                 self.end_forward(close, forward.request_taken(), body_bytes, context)
             }
@@ -154,6 +156,7 @@ impl<S: Socket> SocketConnection<S> {
     ) -> Result<bool, Step> {
         if self.unread() == 0 && *client_is_ready {
             match self.fill(context) {
+                Ok(0) if forward.exchange.end_client() => return Ok(true),
                 Ok(0) => return Err(Step::Close(CloseReason::ClientClosed)),
                 Ok(bytes) => self.keep_unread(bytes, context),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => *client_is_ready = false,
@@ -164,6 +167,7 @@ impl<S: Socket> SocketConnection<S> {
         match taken {
             Ok(taken) => {
                 self.skip_input(taken);
+                forward.content_bytes += taken as u64;
                 Ok(taken > 0)
             }
             Err(error) => Err(Step::Fail(Failure::Content(error.status))),
@@ -217,21 +221,32 @@ impl<S: Socket> SocketConnection<S> {
         context: &mut WorkerContext,
     ) -> Step {
         let unsent = self.output().map_or(0, |output| output.bytes.len() - output.written);
-        let interest = if !forward.exchange.unsent().is_empty() {
-            Interest::Write
-        } else if unsent >= OUTPUT_BYTES_MAX {
-            Interest::Nothing
-        } else {
-            Interest::Read
+        let has_room = unsent < OUTPUT_BYTES_MAX;
+        let interest = match (forward.exchange.unsent().is_empty(), has_room) {
+            // A server may answer before it reads on, or read on only once it could answer.
+            (false, true) => Interest::Either,
+            (false, false) => Interest::Write,
+            (true, true) => Interest::Read,
+            (true, false) => Interest::Nothing,
         };
         if let (Some(slot), Some(upstreams)) = (forward.socket, &mut context.upstreams) {
             upstreams.sockets.want(slot, interest);
+        }
+        let is_awaited = unsent > 0 || forward.exchange.awaits_content();
+        if is_awaited != forward.client_rate.is_some() {
+            let unacknowledged = if unsent > 0 { self.unacknowledged() } else { None };
+            let taken_bytes = self.acknowledged(unacknowledged.unwrap_or(0));
+            forward.note_client(is_awaited, taken_bytes, context);
         }
         if unsent > 0 {
             return Step::Wait(Action::Write);
         }
         if forward.exchange.wants_client() {
             return Step::Wait(Action::Read);
+        }
+        // In another protocol the end of the client's side is passed on, behind all before it.
+        if forward.exchange.part() == ReplyPart::Tunnel {
+            return Step::Wait(Action::Forward);
         }
         self.watch_client(client_is_ready, context)
     }
@@ -294,6 +309,11 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
     };
     let Some(server) = upstreams.sockets.get(slot) else { return Err(Failure::BrokeOff) };
     let unsent = forward.exchange.unsent();
+    if unsent.is_empty() && forward.exchange.has_client_ended() && !forward.is_end_sent {
+        forward.is_end_sent = true;
+        // One that has gone is noticed by a read.
+        return Ok(socket::shutdown_write(server.fd()).is_ok());
+    }
     if unsent.is_empty() || server.blocked[1] && !server.is_ready {
         return Ok(false);
     }
@@ -308,8 +328,11 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
             server.blocked[1] = true;
             Ok(false)
         }
-        Err(_) if server.is_new => Err(Failure::Unreachable),
-        Err(_) => Err(Failure::BrokeOff),
+        Err(_) => {
+            // It may have answered before it broke off.
+            server.is_ready = true;
+            Err(if server.is_new { Failure::Unreachable } else { Failure::BrokeOff })
+        }
     }
 }
 
@@ -325,6 +348,10 @@ fn receive_reply(
     let Some(server) = upstreams.sockets.get(slot) else { return Err(Failure::BrokeOff) };
     if !server.is_ready || output.bytes.len() - output.written >= OUTPUT_BYTES_MAX {
         return Ok(false);
+    }
+    if output.written >= OUTPUT_BYTES_MAX {
+        output.bytes.drain(..output.written);
+        output.written = 0;
     }
     let read = socket::read_slice(server.fd(), &mut context.scratch);
     let bytes = match read {

@@ -145,15 +145,12 @@ impl<S: Socket> SocketConnection<S> {
 
     /// Handles its deadline: ends or prolongs what the connection does.
     pub(crate) fn expire(&mut self, context: &mut WorkerContext) -> Action {
-        let unacknowledged = if self.wants_to_write() { self.unacknowledged() } else { None };
+        let is_awaited = matches!(self.conn.action(), Action::Write | Action::Forward);
+        let unacknowledged = if is_awaited { self.unacknowledged() } else { None };
         match self.conn.expire(unacknowledged, context) {
             Some(action) => self.follow(action, context, true),
             None => Action::Write,
         }
-    }
-
-    fn wants_to_write(&self) -> bool {
-        self.conn.action() == Action::Write
     }
 
     fn read(&mut self, context: &mut WorkerContext) -> Action {
@@ -266,7 +263,7 @@ impl<S: Socket> SocketConnection<S> {
 
     /// Returns the number of bytes written that have not reached the client's side. Unknown for a
     /// Unix socket, whose queue the kernel measures in memory and not in bytes.
-    fn unacknowledged(&self) -> Option<u64> {
+    pub(super) fn unacknowledged(&self) -> Option<u64> {
         let is_tcp = self.conn.peer() != socket::UNKNOWN_PEER;
         is_tcp.then(|| self.socket.unacknowledged().ok()).flatten()
     }

@@ -1,0 +1,187 @@
+//! Both directions of a forwarded exchange at once: origins that answer before they have read, and
+//! protocols that end one side before the other.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use weir_tests::origin::reply;
+use weir_tests::{Client, Origin, Server, mechanisms, request};
+
+use crate::WEIR;
+
+/// Length of a content larger than all the buffers on its way.
+const LARGE: usize = 48 << 20;
+
+/// Starts an origin that handles each connection after the head of its first request, and returns
+/// its address. The handler gets the bytes behind that head.
+fn origin(handle: impl Fn(TcpStream, Vec<u8>) + Send + Sync + Copy + 'static) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let (mut head, mut buffer) = (Vec::new(), [0; 16 << 10]);
+                loop {
+                    if let Some(at) = head.windows(4).position(|four| four == b"\r\n\r\n") {
+                        return handle(stream, head.split_off(at + 4));
+                    }
+                    match stream.read(&mut buffer) {
+                        Ok(bytes @ 1..) => head.extend_from_slice(&buffer[..bytes]),
+                        _ => return,
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+fn proxy(origin: SocketAddr, options: &[&str]) -> Server {
+    Server::proxy(WEIR, &[&format!("http://{origin}")], options)
+}
+
+/// Sends a POST with a content of [`LARGE`] bytes in a thread of its own.
+fn post_large(client: &Client) -> thread::JoinHandle<()> {
+    let mut client = client.another_end();
+    thread::spawn(move || {
+        let length = format!("Content-Length: {LARGE}");
+        let head = request("POST", "/", &[&length]);
+        let _ = client.try_send([head.as_bytes(), &vec![b'x'; LARGE]].concat());
+    })
+}
+
+#[test]
+fn an_origin_that_answers_while_it_reads_is_never_waited_for_in_one_direction() {
+    let origin = origin(|mut stream, mut bytes| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE}\r\n\r\n");
+        let mut buffer = vec![0; 64 << 10];
+        drop(bytes.splice(0..0, head.into_bytes()));
+        while stream.write_all(&bytes).is_ok() {
+            match stream.read(&mut buffer) {
+                Ok(count @ 1..) => bytes = buffer[..count].to_vec(),
+                _ => return,
+            }
+        }
+    });
+    for mechanism in mechanisms() {
+        let server = proxy(origin, &["--mechanism", mechanism]);
+        let mut client = server.connect();
+        let sender = post_large(&client);
+        let reply = client.reply();
+        assert!(reply.body == vec![b'x'; LARGE], "{mechanism}: {} bytes", reply.body.len());
+        sender.join().unwrap();
+        server.stop_cleanly();
+    }
+}
+
+#[test]
+fn an_answer_before_the_content_is_passed_on_though_the_origin_reads_no_more() {
+    let origin = origin(|mut stream, _| {
+        // The content has filled the buffers by then.
+        thread::sleep(Duration::from_millis(200));
+        let _ = stream.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno");
+        thread::park();
+    });
+    for mechanism in mechanisms() {
+        let server = proxy(origin, &["--mechanism", mechanism]);
+        let mut client = server.connect();
+        let _sender = post_large(&client);
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.text().as_str()), (413, "no"), "{mechanism}");
+        assert!(reply.lists("Connection", "close"));
+    }
+}
+
+#[test]
+fn the_end_of_one_side_of_another_protocol_leaves_the_other_open() {
+    let origin = origin(|mut stream, mut bytes| {
+        let switch =
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n";
+        stream.write_all(switch).unwrap();
+        stream.read_to_end(&mut bytes).unwrap();
+        stream.write_all(format!("{} bytes", bytes.len()).as_bytes()).unwrap();
+    });
+    for mechanism in mechanisms() {
+        let server = proxy(origin, &["--mechanism", mechanism]);
+        let mut client = server.connect();
+        client.send(request("GET", "/", &["Connection: upgrade", "Upgrade: x"]));
+        assert_eq!(client.head().unwrap().status, 101);
+        client.send(vec![b'x'; 3_000_000]);
+        client.finish_sending();
+        assert_eq!(client.rest().unwrap(), b"3000000 bytes", "{mechanism}");
+        server.stop_cleanly();
+    }
+}
+
+#[test]
+fn what_the_origin_sent_last_in_another_protocol_arrives_whole() {
+    let origin = origin(|mut stream, _| {
+        let switch =
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n";
+        stream.write_all(switch).unwrap();
+        stream.write_all(&vec![b'y'; 3_000_000]).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let server = proxy(origin, &[]);
+    let mut client = server.connect();
+    client.send(request("GET", "/", &["Connection: upgrade", "Upgrade: x"]));
+    assert_eq!(client.head().unwrap().status, 101);
+    let mut sending = client.another_end();
+    let (ends, ended) = mpsc::channel::<()>();
+    let sender = thread::spawn(move || {
+        // Bytes that the proxy must not answer with a reset.
+        while ended.try_recv() == Err(mpsc::TryRecvError::Empty) {
+            let _ = sending.try_send(b"z");
+        }
+    });
+    assert_eq!(client.rest().unwrap().len(), 3_000_000);
+    drop(ends);
+    sender.join().unwrap();
+}
+
+#[test]
+fn an_interim_reply_does_not_cost_the_client_its_answer() {
+    let origin = origin(|mut stream, _| {
+        let _ = stream.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
+        thread::sleep(Duration::from_millis(50));
+    });
+    let server = proxy(origin, &[]);
+    let mut client = server.connect();
+    for _ in 0..2 {
+        client.send(request("GET", "/", &[]));
+        assert_eq!(client.head().unwrap().status, 103);
+        assert_eq!(client.reply().status, 502);
+    }
+    server.stop_cleanly();
+}
+
+#[test]
+fn a_slow_client_gives_up_its_place() {
+    let origin = Origin::start(|received| {
+        let is_large = received.line().contains("large");
+        reply(&vec![b'x'; if is_large { LARGE } else { 1 }])
+    });
+    let limits = ["--min-rate", "100000", "--min-rate-grace", "200ms"];
+    let place = ["--max-in-flight", "1", "--queue-target", "30s"];
+    let server = proxy(origin.address(), &[limits, place].concat());
+    // One that sends its content slowly.
+    let mut sending = server.connect();
+    sending.send(request("POST", "/", &["Content-Length: 1000"]));
+    assert!(!sending.trickle(&[b'x'; 1000], Duration::from_millis(20)));
+    let refused = sending.reply();
+    assert_eq!((refused.status, refused.lists("Connection", "close")), (408, true));
+    assert_eq!(server.get("/").text(), "x");
+    // One that takes its reply slowly, or not at all.
+    let mut taking = Client::connect_narrow(server.address());
+    taking.send(request("GET", "/large", &[]));
+    assert_eq!(taking.head().unwrap().status, 200);
+    assert_eq!(server.get("/").text(), "x");
+    assert!(taking.rest().is_err(), "it looks whole");
+    drop(sending);
+    let stopped = server.stop_cleanly();
+    assert_eq!(stopped.stats()["total"]["timeout_rate"], 2);
+}
