@@ -14,6 +14,7 @@
 
 pub mod address;
 pub mod bytes;
+pub mod canonical;
 pub mod checks;
 pub mod client;
 pub mod family;
