@@ -5,6 +5,7 @@
 //! property does not hold. Nothing here opens a socket or a file.
 
 mod connection;
+mod forward;
 mod packet;
 mod reply;
 
@@ -17,6 +18,7 @@ use weir_http1::{
 };
 
 pub use connection::connection;
+pub use forward::forward;
 pub use packet::packet;
 pub use reply::reply;
 

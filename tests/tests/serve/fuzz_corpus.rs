@@ -59,6 +59,11 @@ fn reply() {
 }
 
 #[test]
+fn forward() {
+    run("forward", checks::forward);
+}
+
+#[test]
 fn body() {
     run("body", checks::body);
 }
