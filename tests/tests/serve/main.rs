@@ -22,6 +22,7 @@ mod peers;
 mod presets;
 mod proxy;
 mod proxy_chaos;
+mod proxy_peers;
 mod proxy_smuggling;
 mod proxy_streams;
 mod representations;

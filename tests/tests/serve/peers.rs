@@ -25,7 +25,7 @@ suite! {
 }
 
 /// Returns whether the program is installed; prints a message if not.
-fn is_installed(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).exists()));
     if !found {
@@ -38,7 +38,7 @@ fn url(server: &Server, target: &str) -> String {
     format!("http://{}{target}", server.authority())
 }
 
-fn succeeds(command: &mut Command) -> Stopped {
+pub(crate) fn succeeds(command: &mut Command) -> Stopped {
     let stopped = run(command);
     assert!(stopped.status.success(), "{command:?}: {}{}", stopped.stdout, stopped.stderr);
     stopped
