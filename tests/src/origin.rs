@@ -6,6 +6,9 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::net::sockopt;
 
 use weir_http1::{Body, HeadParser, Limits, Parse};
 
@@ -38,8 +41,19 @@ impl Received {
     }
 }
 
-/// Bytes that an origin sends for a request, and whether it then ends the connection.
-pub type Sent = (Vec<u8>, bool);
+/// Bytes that an origin sends for a request, and what becomes of the connection.
+pub type Sent = (Vec<u8>, After);
+
+/// What becomes of an origin's connection after a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// It stays open.
+    Keep,
+    /// It is closed.
+    Close,
+    /// It is reset.
+    Reset,
+}
 
 /// Answers a request.
 type Answer = dyn Fn(&Received) -> Sent + Send + Sync;
@@ -69,7 +83,7 @@ impl Origin {
         let answer = move |received: &Received| {
             let reply = answer(received);
             let ends = reply.is_empty() || reply.starts_with(b"HTTP/1.0");
-            (reply, ends)
+            (reply, if ends { After::Close } else { After::Keep })
         };
         Self::start_with(Box::new(answer), Some(Mutex::default()))
     }
@@ -175,9 +189,14 @@ impl Shared {
             }
             let now = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
             self.in_flight_max.fetch_max(now, Ordering::Relaxed);
-            let (reply, ends) = (self.answer)(&received);
+            let (reply, after) = (self.answer)(&received);
             self.in_flight.fetch_sub(1, Ordering::Relaxed);
-            if stream.write_all(&reply).is_err() || ends {
+            let is_sent = stream.write_all(&reply).is_ok();
+            if after == After::Reset {
+                let _ = sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
+                return;
+            }
+            if !is_sent || after == After::Close {
                 break;
             }
         }
