@@ -279,7 +279,8 @@ pub(crate) struct ServerOptions {
     pub profile_calls: OnOff,
 
     /// For measurements: answer /.weir/burn?us=N, and /.weir/burn/N/PATH for any PATH, after
-    /// burning N microseconds of processor time. Any client can use them
+    /// burning N microseconds of processor time, and /.weir/work/MEAN/LAW/BURN/PATH after a service
+    /// time. Any client can use them
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
           default_missing_value = "on", action = ArgAction::Set, default_value = "off",
           hide_default_value = true, hide_possible_values = true)]

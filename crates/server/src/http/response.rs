@@ -194,8 +194,8 @@ pub(crate) fn refuse(
 }
 
 impl Reply<'_, '_> {
-    /// Burns the processor time given in the target. Returns the prefix and the path left to be
-    /// served, unless the reply is written already.
+    /// Spends the time given in the target. Returns the prefix and the path left to be served,
+    /// unless the reply is written already.
     #[cold]
     fn bench<'t>(&mut self, path: &'t [u8], query: Option<&[u8]>) -> Option<(&'t [u8], &'t [u8])> {
         match bench::parse_target(path, query) {
@@ -204,6 +204,14 @@ impl Reply<'_, '_> {
                 if !self.info.is_retry {
                     bench::burn(burn_us);
                 }
+                return Some((prefix, path));
+            }
+            BenchTarget::Work { service, prefix, path } => {
+                if !self.info.is_retry {
+                    service.perform();
+                }
+                // Another connection may have waited for this worker.
+                self.close = true;
                 return Some((prefix, path));
             }
             BenchTarget::Burn { burn_us } => {

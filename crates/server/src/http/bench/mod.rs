@@ -1,18 +1,21 @@
-//! Endpoints for measurements: requests that cost the loop a chosen amount of processor time, so
-//! that a server with expensive requests can be loaded without an application.
+//! Endpoints for measurements: requests that cost the loop a chosen amount of processor time, or
+//! that take it a chosen time, so that a server with expensive requests can be loaded without an
+//! application.
 //!
-//! The cost is parsed from the bytes of the path, and the time is burnt; that is all. Nothing here
+//! The cost is parsed from the bytes of the path, and the time is spent; that is all. Nothing here
 //! runs unless `--bench-endpoints` is on.
 
-use std::hint::black_box;
-use std::sync::OnceLock;
+mod burn;
+mod service;
 
-use weir_sys::process::thread_cpu_clock_ns;
+use burn::microseconds;
 
-/// Maximum time that one request may burn, microseconds.
-const BURN_US_MAX: u32 = 1_000_000;
+pub(crate) use burn::{burn, calibrate};
+pub(crate) use service::Service;
 
 const BURN: &[u8] = b"/.weir/burn";
+
+const WORK: &[u8] = b"/.weir/work/";
 
 /// A request to the endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub(crate) enum BenchTarget<'b> {
     Burn { burn_us: u32 },
     /// `/.weir/burn/N/PATH`: burn, then serve the path, which begins with its slash.
     Before { burn_us: u32, prefix: &'b [u8], path: &'b [u8] },
+    /// `/.weir/work/MEAN_US/LAW/BURN_US/PATH`: wait and burn, serve the path, and close.
+    Work { service: Service, prefix: &'b [u8], path: &'b [u8] },
     /// The path of an endpoint with an invalid time: 400.
     Malformed,
 }
@@ -30,6 +35,9 @@ pub(crate) enum BenchTarget<'b> {
 /// Parses the path and the query of a target. Both are raw: the endpoints are recognised by their
 /// bytes, and the path after a prefix is decoded once, when it is served.
 pub(crate) fn parse_target<'b>(path: &'b [u8], query: Option<&[u8]>) -> BenchTarget<'b> {
+    if let Some(rest) = path.strip_prefix(WORK) {
+        return work_at(path, rest).unwrap_or(BenchTarget::Malformed);
+    }
     let Some(rest) = path.strip_prefix(BURN) else { return BenchTarget::Nothing };
     match rest.split_first() {
         None => query
@@ -50,55 +58,13 @@ fn before<'b>(path: &'b [u8], rest: &[u8]) -> Option<BenchTarget<'b>> {
     Some(BenchTarget::Before { burn_us, prefix, path })
 }
 
-/// Parses a number of microseconds up to [`BURN_US_MAX`], of digits and nothing else.
-fn microseconds(digits: &[u8]) -> Option<u32> {
-    if !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let number = std::str::from_utf8(digits).ok()?.parse().ok()?;
-    (number <= BURN_US_MAX).then_some(number)
-}
-
-/// Burns the work that an undisturbed processor does in `burn_us` microseconds.
-///
-/// The work is fixed, as a request's is, and not a time on the thread's clock: most kernels charge
-/// interrupts to that clock, so that packets arriving meanwhile would shorten the work, and a flood
-/// would seem to cost nothing.
-pub(crate) fn burn(burn_us: u32) {
-    work((f64::from(burn_us) * *STEPS_PER_US.get_or_init(steps_per_us)) as u64);
-}
-
-/// Measures how much work a microsecond is, before the first request needs it.
-pub(crate) fn calibrate() {
-    STEPS_PER_US.get_or_init(steps_per_us);
-}
-
-/// Steps of [`work`] per microsecond.
-static STEPS_PER_US: OnceLock<f64> = OnceLock::new();
-
-/// Returns the best of several short runs by the thread's own clock (CLOCK_THREAD_CPUTIME_ID,
-/// clock_gettime(2)): the one that was disturbed least.
-fn steps_per_us() -> f64 {
-    const STEPS: u64 = 200_000;
-    const RUNS: usize = 16;
-    let run = |_| {
-        let began_ns = thread_cpu_clock_ns();
-        work(STEPS);
-        let took_ns = thread_cpu_clock_ns().saturating_sub(began_ns).max(1);
-        STEPS as f64 * 1_000.0 / took_ns as f64
-    };
-    (0..RUNS).map(run).fold(1.0, f64::max)
-}
-
-/// Does `steps` steps, each of which needs the one before it (xorshift64; Marsaglia 2003).
-fn work(steps: u64) {
-    let mut state = black_box(0x9e37_79b9_7f4a_7c15_u64);
-    for _ in 0..steps {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-    }
-    black_box(state);
+/// Parses a service time: `rest` is what follows `/.weir/work/` in `path`.
+fn work_at<'b>(path: &'b [u8], rest: &'b [u8]) -> Option<BenchTarget<'b>> {
+    let mut parts = rest.splitn(4, |&byte| byte == b'/');
+    let (mean_us, law, burn_us) = (parts.next()?, parts.next()?, parts.next()?);
+    let service = Service::parse(mean_us, law, burn_us)?;
+    let (prefix, path) = path.split_at_checked(path.len() - parts.next()?.len() - 1)?;
+    Some(BenchTarget::Work { service, prefix, path })
 }
 
 #[cfg(test)]
@@ -132,6 +98,22 @@ mod tests {
             assert_eq!(parse_target(target.as_bytes(), None), expected);
             assert_eq!(parse_target(target.as_bytes(), Some(b"us=x")), expected);
         }
+    }
+
+    #[test]
+    fn the_path_after_a_service_time_is_unchanged() {
+        for (path, good) in [("/", true), ("/a/b", true), ("//", true), ("", false)] {
+            let target = format!("/.weir/work/9/fixed/2{path}");
+            let expected = Service::parse(b"9", b"fixed", b"2").filter(|_| good);
+            let expected = expected.map_or(BenchTarget::Malformed, |service| BenchTarget::Work {
+                service,
+                prefix: b"/.weir/work/9/fixed/2",
+                path: path.as_bytes(),
+            });
+            assert_eq!(split(&target), expected);
+        }
+        assert_eq!(split("/.weir/work/2/fixed/9/a"), BenchTarget::Malformed);
+        assert_eq!(split("/.weir/work/9/fixed"), BenchTarget::Malformed);
     }
 
     #[test]
@@ -191,16 +173,6 @@ mod tests {
         ];
         for target in targets {
             assert_eq!(split(target), BenchTarget::Nothing, "{target}");
-        }
-    }
-
-    #[test]
-    fn a_burn_is_work_of_its_length() {
-        // A processor may become quicker after it was measured, but not twice as quick.
-        for burn_us in [0, 1, 10, 3_000] {
-            let before_ns = thread_cpu_clock_ns();
-            burn(burn_us);
-            assert!(thread_cpu_clock_ns() - before_ns >= u64::from(burn_us) * 500);
         }
     }
 }
