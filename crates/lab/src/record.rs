@@ -151,6 +151,9 @@ pub struct LoadResult {
     pub whole: Option<WholeRun>,
     /// Response time: from the planned start to the last byte of complete replies.
     pub response: Option<Times>,
+    /// Response time of replies of 2xx and 3xx, if the generator tells it apart.
+    #[serde(default)]
+    pub good_response: Option<Times>,
     /// Connect time: from the actual start to the established connection.
     pub connect: Option<Times>,
     /// Service time: from the actual start to the last byte.

@@ -486,6 +486,8 @@ pub struct RunOutcome {
     pub good_in_schedule: u64,
     /// The distributions of times.
     pub times: Distributions,
+    /// Planned start to last byte, of replies with a status of 2xx or 3xx.
+    pub good_response: TimeHistogram,
     /// The seconds after the warm-up, in order.
     pub seconds: Vec<SecondSummary>,
     /// Time from the first planned start (or the end of the warm-up) to the end of the schedule.
@@ -521,6 +523,7 @@ impl RunOutcome {
         self.replies_in_schedule += thread.replies_in_schedule;
         self.good_in_schedule += thread.good_in_schedule;
         self.times.add(&thread.times);
+        self.good_response.add(&thread.good_response);
         self.sessions.add(&thread.sessions);
         self.lifetimes.add(&thread.lifetimes);
         self.threads.extend(&thread.threads);

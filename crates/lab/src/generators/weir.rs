@@ -221,6 +221,7 @@ fn result(report: &Value) -> Option<LoadResult> {
             .collect(),
         whole: WholeRun::deserialize(&report["whole_run"]).ok(),
         response: clock("response"),
+        good_response: clock("good_response"),
         connect: clock("connect"),
         service: clock("service"),
         lag: clock("lag"),

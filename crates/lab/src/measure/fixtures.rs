@@ -77,6 +77,7 @@ fn load() -> LoadResult {
         errors: BTreeMap::new(),
         whole: Some(WholeRun { replies: 5000, errors: 0, connected: 5000 }),
         response: Some(times(1000.0)),
+        good_response: Some(times(1000.0)),
         connect: Some(times(100.0)),
         service: Some(times(500.0)),
         lag: Some(times(50.0)),
@@ -115,6 +116,7 @@ fn background_load() -> BackgroundLoad {
         connected: Some(2800),
         whole: Some(WholeRun { replies: 0, errors: 0, connected: 0 }),
         open_max: Some(60),
+        good_response: Some(times(2000.0)),
         ..LoadResult::default()
     };
     BackgroundLoad { kind: "mute".into(), load }

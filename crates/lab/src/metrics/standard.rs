@@ -35,6 +35,13 @@ metrics! {
         "From the planned start to the last byte: 99 % are no longer";
     "response_max", "response time, longest", "ms", |p| response(p, |t| t.max_us),
         "From the planned start to the last byte: the longest";
+    "response_good_p50", "response time of what was served, median", "ms",
+        |p| ms(p.load.good_response.as_ref(), |t| t.p50_us),
+        "From the planned start to the last byte of replies of 2xx and 3xx, which are no refusals: \
+         half are no longer";
+    "response_good_p99", "response time of what was served, 99th percentile", "ms",
+        |p| ms(p.load.good_response.as_ref(), |t| t.p99_us),
+        "The same: 99 % are no longer";
     "connect_mean", "connect time, mean", "ms", |p| connect(p, |t| Some(t.mean_us)),
         "From the actual start to the connection: mean";
     "connect_p50", "connect time, median", "ms", |p| connect(p, |t| t.p50_us),

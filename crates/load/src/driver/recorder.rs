@@ -7,6 +7,9 @@ use crate::measure::{
 };
 use crate::session::RequestId;
 
+/// Status codes of replies that fulfil their request (RFC 9110, section 15).
+const GOOD: std::ops::Range<u16> = 200..400;
+
 /// Counts and times, for the warm-up and for the time after it. A request belongs to the part in
 /// which it was planned.
 #[derive(Default)]
@@ -26,6 +29,8 @@ pub(super) struct Recorder {
     counts: [Counts; 2],
     /// Distributions of the requests planned after the warm-up.
     times: Distributions,
+    /// Response times of the replies among them with a status of 2xx or 3xx.
+    good_response: TimeHistogram,
     /// Durations of complete sessions.
     sessions: TimeHistogram,
     /// Lifetimes of connections.
@@ -121,7 +126,7 @@ impl Recorder {
         let in_schedule = self.measure_from_ns <= timestamps.last_byte_ns
             && timestamps.last_byte_ns < self.end_ns;
         self.replies_in_schedule += u64::from(in_schedule);
-        self.good_in_schedule += u64::from(in_schedule && matches!(status, 200..400));
+        self.good_in_schedule += u64::from(in_schedule && GOOD.contains(&status));
         let counts = self.counts_at(timestamps.planned_ns);
         counts.replies += 1;
         if let Some(class) = counts.statuses.get_mut(usize::from(status / 100).wrapping_sub(1)) {
@@ -131,6 +136,9 @@ impl Recorder {
             let response_ns = timestamps.last_byte_ns.saturating_sub(timestamps.planned_ns);
             self.second.response.record(response_ns);
             self.times.record(timestamps);
+            if GOOD.contains(&status) {
+                self.good_response.record(response_ns);
+            }
         }
         self.sample(timestamps, request, Ok(status));
     }
@@ -180,6 +188,7 @@ impl Recorder {
             replies_in_schedule: self.replies_in_schedule,
             good_in_schedule: self.good_in_schedule,
             times: self.times,
+            good_response: self.good_response,
             sessions: self.sessions,
             lifetimes: self.lifetimes,
             ..RunOutcome::default()
@@ -212,5 +221,6 @@ mod tests {
         let outcome = recorder.into_outcome();
         assert_eq!((outcome.counts.replies, outcome.whole_run.replies), (4, 8));
         assert_eq!((outcome.replies_in_schedule, outcome.good_in_schedule), (4, 2));
+        assert_eq!((outcome.times.response.count(), outcome.good_response.count()), (4, 2));
     }
 }

@@ -30,7 +30,9 @@ pub fn write(out: &mut impl io::Write, run: &RunReport<'_>) -> io::Result<()> {
 fn sections(run: &RunReport<'_>) -> [(&'static str, Value); 13] {
     let outcome = run.outcome;
     let errors = outcome.counts.errors.rows().map(|(name, n)| (name, json!(n)));
-    let clocks = outcome.times.rows().map(|(name, times)| (name, summary(times)));
+    let good = ("good_response", &outcome.good_response);
+    let clocks = outcome.times.rows().into_iter().chain([good]);
+    let clocks = clocks.map(|(name, times)| (name, summary(times)));
     [
         ("verdict", verdict(run)),
         ("description", description(run)),
@@ -234,6 +236,7 @@ fn definition() -> Value {
             "transfer": between("first_byte", "last_byte", "whole replies"),
             "service": between("started", "last_byte", "whole replies"),
             "response": between("planned", "last_byte", "whole replies"),
+            "good_response": between("planned", "last_byte", "whole replies of 2xx and 3xx"),
         },
     })
 }
