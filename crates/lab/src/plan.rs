@@ -7,8 +7,8 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::experiment::{
-    Axis, BackgroundLoadKind, Experiment, LoadSpec, PRECISION_ROUNDS_MIN, RateUnit, Seconds,
-    ServerSpec, Sweep,
+    Axis, BackgroundLoadKind, DisturbanceKind, Experiment, LoadSpec, PRECISION_ROUNDS_MIN,
+    RateUnit, Seconds, ServerSpec, Sweep,
 };
 use crate::generators::Spike;
 use crate::record::Key;
@@ -309,9 +309,52 @@ pub fn background_load(sweep: &Sweep, x: f64, rate: Option<f64>) -> Option<Backg
         BackgroundLoadKind::Mute
         | BackgroundLoadKind::Slow
         | BackgroundLoadKind::KeepAlive
-        | BackgroundLoadKind::Cold => (Some(rate), None),
+        | BackgroundLoadKind::Cold
+        | BackgroundLoadKind::Files => (Some(rate), None),
     };
     Some(BackgroundLoad { kind: spec.kind, rate, closed, hold_s })
+}
+
+/// What happens to an application in a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Disturbance {
+    /// Its kind.
+    pub kind: DisturbanceKind,
+    /// Its begin, in seconds of the measured time.
+    pub from_s: f64,
+    /// Its end.
+    pub to_s: f64,
+    /// Limit on the application's processor time before and after, in percent.
+    pub cpu_percent: f64,
+    /// The limit meanwhile.
+    pub cpu_percent_meanwhile: f64,
+}
+
+/// Returns what happens to the application in a step that measures `duration_s` seconds. All parts
+/// shorten with the step.
+pub fn disturbance(sweep: &Sweep, duration_s: f64) -> Option<Disturbance> {
+    let spec = sweep.disturbance?;
+    let shorter = duration_s / sweep.duration_s();
+    let cpu_percent = sweep.upstream.as_ref().and_then(|upstream| upstream.cpu_percent);
+    let cpu_percent = cpu_percent.map_or(100.0, |percent| f64::from(*percent));
+    Some(Disturbance {
+        kind: spec.kind,
+        from_s: *spec.before_s * shorter,
+        to_s: (*spec.before_s + *spec.for_s) * shorter,
+        cpu_percent,
+        cpu_percent_meanwhile: cpu_percent / spec.times.map_or(1.0, |times| *times),
+    })
+}
+
+/// Returns the prefix of the paths that are requested of a server: what each request costs.
+pub fn prefix(server: &ServerSpec, sweep: &Sweep) -> String {
+    if let Some(upstream) = &sweep.upstream {
+        return upstream.prefix();
+    }
+    match burn_us(server, sweep) {
+        0 => String::new(),
+        burn_us => format!("/.weir/burn/{burn_us}"),
+    }
 }
 
 /// Returns the CPU time burnt per request, in microseconds, in a server or in the server behind it
@@ -326,7 +369,7 @@ pub fn burn_us(server: &ServerSpec, sweep: &Sweep) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::file;
+    use crate::experiment::{Kind, file};
 
     const TEXT: &str = r#"
         title = "t"
@@ -407,6 +450,21 @@ mod tests {
     /// Returns the first sweep of the experiment, with `more` appended to its text.
     fn sweep(more: &str) -> Sweep {
         file::read::<Experiment>(&format!("{TEXT}{more}")).unwrap().sweep.remove(0)
+    }
+
+    #[test]
+    fn what_happens_to_an_application_shortens_with_its_point() {
+        let upstream = "upstream = { kind = \"puma\", workers = 2, mean-us = 9, cpu-percent = 60 }";
+        let slow = "disturbance = { kind = \"slow\", before-s = 1, for-s = 0.5, times = 3 }";
+        let sweep = sweep(&format!("{upstream}\n{slow}\nload.duration-s = 2"));
+        let slow = disturbance(&sweep, 1.0).unwrap();
+        assert_eq!((slow.from_s, slow.to_s), (0.5, 0.75));
+        assert_eq!((slow.cpu_percent, slow.cpu_percent_meanwhile), (60.0, 20.0));
+        let server = ServerSpec::with(Kind::Weir, "burn-us = 5");
+        assert_eq!(prefix(&server, &sweep), "/.weir/work/9/fixed/0");
+        let alone = Sweep { upstream: None, disturbance: None, ..sweep };
+        assert_eq!(prefix(&server, &alone), "/.weir/burn/5");
+        assert_eq!(disturbance(&alone, 1.0), None);
     }
 
     #[test]

@@ -20,7 +20,7 @@ fn is_executable(file: &Path) -> bool {
 }
 
 /// Returns the version of a program, from the output of `program flags`: the first word that begins
-/// with a digit, on the first line that has one.
+/// with a digit and has a dot, on the first line that has one.
 pub fn version_of(program: &Path, flags: &[&str]) -> Option<String> {
     let output = Command::new(program).args(flags).stdin(Stdio::null()).output().ok()?;
     let text = [output.stdout, output.stderr].concat();
@@ -29,8 +29,10 @@ pub fn version_of(program: &Path, flags: &[&str]) -> Option<String> {
 
 fn version_in(text: &str) -> Option<String> {
     let line = text.lines().find(|line| line.contains(|c: char| c.is_ascii_digit()))?;
-    let mut words = line.split([' ', '/']).map(|word| word.trim_start_matches("httperf-"));
-    words.find(|word| word.starts_with(|c: char| c.is_ascii_digit())).map(str::to_owned)
+    let mut words = line.split([' ', '/', ')']).map(|word| word.trim_start_matches("httperf-"));
+    words
+        .find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()))
+        .map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -53,7 +55,9 @@ mod tests {
             ("Server version: Apache/2.4.71 (Debian)\n", "2.4.71"),
             ("wrk debian/4.1.0-3+b2 [epoll] Copyright\n", "4.1.0-3+b2"),
             ("httperf: httperf-0.9.0 compiled without DEBUG\n", "0.9.0"),
+            ("gunicorn (version 20.1.0)\n", "20.1.0"),
             ("weir 0.1.0\n", "0.1.0"),
+            ("\nenvoy  version: 1e5f7a9c/1.40.0/Clean/RELEASE/BoringSSL\n", "1.40.0"),
         ];
         for (said, version) in table {
             assert_eq!(version_in(said).as_deref(), Some(version));

@@ -268,7 +268,7 @@ fn nothing_is_left_of_a_killed_lab_on_loopback() {
 
 #[test]
 fn a_process_of_a_side_is_in_the_groups_it_is_put_into_and_in_no_others() {
-    let limits = Limits { memory_mib: Some(64), disk_reads_per_s: None };
+    let limits = Limits { memory_mib: Some(64), ..Limits::default() };
     let confined = match ControlGroup::make(&limits, Path::new("/")) {
         Ok(confined) => confined,
         Err(why) => return eprintln!("skipped: {why}"),

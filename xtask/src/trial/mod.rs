@@ -79,6 +79,7 @@ impl Trial {
             root,
             dir: &dir,
             port,
+            upstream: None,
             calls: false,
             bench_endpoints: false,
             workers: 1,

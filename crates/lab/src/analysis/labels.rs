@@ -1,6 +1,7 @@
 //! Describes sweeps and places along them for readers.
 
 use super::study::Study;
+use super::upstream;
 use crate::experiment::{
     Axis, BackgroundLoadKind, BackgroundLoadSpec, Kind, LoadSpec, Pace, RateUnit, RequestClass,
     ServerSpec, Sweep,
@@ -80,6 +81,7 @@ pub(super) fn sweep(study: &Study<'_>, index: usize, repetitions: u32, scale: f6
         parts.push(format!("{} idle connections beside the load", sweep.load.idle));
     }
     parts.extend(sweep.background_load.as_ref().map(|spec| background_load(sweep, spec)));
+    parts.extend(upstream::describe(sweep, scale));
     parts.extend(burning(study, index));
     let of = study.experiment.servers_of(sweep, &[]);
     let gzip: Vec<&str> = of
@@ -195,6 +197,9 @@ fn background_load(sweep: &Sweep, spec: &BackgroundLoadSpec) -> String {
             format!("wait {hold_s} s for a reply and begin again at once, if they get none")
         }
         BackgroundLoadKind::KeepAlive => format!("come back for a second reply after {hold_s} s"),
+        BackgroundLoadKind::Files => {
+            format!("ask for the file itself, and give up after {hold_s} s without progress")
+        }
         BackgroundLoadKind::Cold => {
             let set = spec.workload.as_deref().unwrap_or_default();
             format!("ask for a file of {set} each, and give up after {hold_s} s without progress")
@@ -321,6 +326,7 @@ mod tests {
             ("slow", "send a byte a second, and reset after 1 s"),
             ("reconnect", "wait 1 s for a reply and begin again at once, if they get none"),
             ("keep-alive", "come back for a second reply after 1 s"),
+            ("files", "ask for the file itself, and give up after 1 s without progress"),
         ] {
             let background_load = format!("beside = {{ kind = \"{kind}\", factor = 10 }}");
             let said_of = said("burn-us = 60", &background_load, 1.0);

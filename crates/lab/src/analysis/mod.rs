@@ -17,6 +17,7 @@ mod study;
 mod tables;
 mod terms;
 mod timelines;
+mod upstream;
 mod values;
 
 pub(crate) use claims::number;

@@ -11,6 +11,8 @@ pub(super) enum Controller {
     Memory,
     /// Reads from a disk.
     Disk,
+    /// Processor time.
+    Cpu,
 }
 
 impl Controller {
@@ -19,12 +21,14 @@ impl Controller {
         match self {
             Self::Memory => "memory",
             Self::Disk => "disk reads",
+            Self::Cpu => "processor time",
         }
     }
 
     fn name(self, version: Version) -> &'static str {
         match (self, version) {
             (Self::Memory, _) => "memory",
+            (Self::Cpu, _) => "cpu",
             (Self::Disk, Version::One) => "blkio",
             (Self::Disk, Version::Two) => "io",
         }
@@ -37,6 +41,8 @@ impl Controller {
             (Self::Memory, Version::Two) => "memory.max",
             (Self::Disk, Version::One) => "blkio.throttle.read_iops_device",
             (Self::Disk, Version::Two) => "io.max",
+            (Self::Cpu, Version::One) => "cpu.cfs_quota_us",
+            (Self::Cpu, Version::Two) => "cpu.max",
         }
     }
 }
@@ -95,6 +101,11 @@ impl Hierarchy {
             let on = format!("+{}", controller.name(self.version));
             write(&self.root.join("cgroup.subtree_control"), &on)?;
         }
+        if let (Controller::Cpu, Version::One, Some((_, period))) =
+            (controller, self.version, value.split_once(' '))
+        {
+            write(&folder.join("cpu.cfs_period_us"), period)?;
+        }
         let file = folder.join(controller.file(self.version));
         write(&file, &self.text(controller, value))
     }
@@ -102,6 +113,9 @@ impl Hierarchy {
     fn text(&self, controller: Controller, value: &str) -> String {
         match (controller, self.version) {
             (Controller::Disk, Version::Two) => value.replacen(' ', " riops=", 1),
+            (Controller::Cpu, Version::One) => {
+                value.split_once(' ').map_or(value, |(quota, _)| quota).to_owned()
+            }
             _ => value.to_owned(),
         }
     }
@@ -193,7 +207,24 @@ mod tests {
         let said = |version| at(version).text(Controller::Disk, "254:0 200");
         assert_eq!(said(Version::One), "254:0 200");
         assert_eq!(said(Version::Two), "254:0 riops=200");
+        let said = |version| at(version).text(Controller::Cpu, "5000 10000");
+        assert_eq!((said(Version::One), said(Version::Two)), ("5000".into(), "5000 10000".into()));
         assert_eq!(at(Version::Two).text(Controller::Memory, "5"), "5");
+    }
+
+    #[test]
+    fn of_version_1_the_period_is_set_before_the_quota() {
+        let root = tempfile::tempdir().unwrap();
+        let at = Hierarchy { version: Version::One, root: root.path().to_owned() };
+        let [period, quota] =
+            ["cpu.cfs_period_us", "cpu.cfs_quota_us"].map(|n| root.path().join(n));
+        let why = at.limit(root.path(), Controller::Cpu, "5000 10000").unwrap_err();
+        assert!(why.contains("cpu.cfs_period_us"), "{why}");
+        fs::write(&period, "").unwrap();
+        fs::write(&quota, "").unwrap();
+        at.limit(root.path(), Controller::Cpu, "5000 10000").unwrap();
+        let read = |path| fs::read_to_string(path).unwrap();
+        assert_eq!((read(period), read(quota)), ("10000".to_owned(), "5000".to_owned()));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Confinement of a server to less memory, or a slower disk, than the machine has. Each start of
-//! the server gets a control group (cgroups(7)), of version 1 or 2, created before and removed
+//! Confinement of a server to less memory, a slower disk or less of a processor than the machine
+//! has. Each start of the server gets a control group (cgroups(7)), of version 1 or 2, created before and removed
 //! after. The caller puts the server into the group's folders.
 //!
 //! The memory limit includes the page cache of the files that the server reads, so a file set
@@ -30,13 +30,22 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Prefix of the names of group folders; the process id of the lab follows, and a number.
 const PREFIX: &str = "weir-lab-";
 
+/// Period of a limit on processor time: short, so that who has used its share up does not stand
+/// still for long.
+const CPU_PERIOD_US: f64 = 10_000.0;
+
+/// The least that the kernel accepts as a quota.
+const CPU_QUOTA_US_MIN: f64 = 1_000.0;
+
 /// Resource limits of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
     /// Memory in MiB, including the page cache.
     pub memory_mib: Option<u32>,
     /// Reads per second from the disk that holds its files.
     pub disk_reads_per_s: Option<u32>,
+    /// Processor time in percent of a processor.
+    pub cpu_percent: Option<f64>,
 }
 
 impl Limits {
@@ -45,8 +54,9 @@ impl Limits {
         let limits = Self {
             memory_mib: spec.memory_mib.map(|mib| *mib),
             disk_reads_per_s: spec.disk_reads_per_s.map(|reads| *reads),
+            cpu_percent: None,
         };
-        (limits != Self { memory_mib: None, disk_reads_per_s: None }).then_some(limits)
+        (limits != Self::default()).then_some(limits)
     }
 
     /// Describes the limits for a reader: `at most 128 MiB of memory, at most 100 reads a second of
@@ -55,7 +65,8 @@ impl Limits {
         let memory = self.memory_mib.map(|mib| format!("at most {mib} MiB of memory"));
         let reads =
             self.disk_reads_per_s.map(|n| format!("at most {n} reads a second of its disk"));
-        memory.into_iter().chain(reads).collect::<Vec<_>>().join(", ")
+        let cpu = self.cpu_percent.map(|percent| format!("at most {percent} % of a processor"));
+        memory.into_iter().chain(reads).chain(cpu).collect::<Vec<_>>().join(", ")
     }
 
     /// Returns the value to set for each controller; `disk` is a device number such as `254:0`.
@@ -63,8 +74,16 @@ impl Limits {
         let bytes = self.memory_mib.map(|mib| (u64::from(mib) << 20).to_string());
         let memory = bytes.map(|bytes| (Controller::Memory, bytes));
         let reads = self.disk_reads_per_s.map(|n| (Controller::Disk, format!("{disk} {n}")));
-        memory.into_iter().chain(reads).collect()
+        let cpu = self.cpu_percent.map(|percent| (Controller::Cpu, quota(percent)));
+        memory.into_iter().chain(reads).chain(cpu).collect()
     }
+}
+
+/// Formats a share of a processor as a quota and its period, microseconds (the kernel's
+/// scheduler/sched-bwc).
+fn quota(percent: f64) -> String {
+    let quota_us = (CPU_PERIOD_US * percent / 100.0).max(CPU_QUOTA_US_MIN);
+    format!("{quota_us:.0} {CPU_PERIOD_US:.0}")
 }
 
 /// A control group with limits, without processes at first. Dropping it removes the group once its
@@ -115,6 +134,17 @@ impl ControlGroup {
         Ok(())
     }
 
+    /// Changes the limit on processor time of a group that has one.
+    ///
+    /// # Errors
+    /// Returns the kernel's error, with the file.
+    pub fn set_cpu_percent(&self, percent: f64) -> Result<(), String> {
+        let hierarchy = Hierarchy::find(Controller::Cpu)?;
+        let own = self.folders.iter().filter(|folder| folder.starts_with(&hierarchy.root));
+        own.into_iter()
+            .try_for_each(|folder| hierarchy.limit(folder, Controller::Cpu, &quota(percent)))
+    }
+
     /// Returns the group's folders. A process to be limited writes itself into `cgroup.procs` in
     /// each.
     pub fn folders(&self) -> &[PathBuf] {
@@ -160,7 +190,7 @@ pub fn available() -> Result<String, String> {
         .into_iter()
         .map(|one| Ok(format!("{} by version {}", one.what(), Hierarchy::find(one)?.version())))
         .collect::<Result<_, String>>()?;
-    let memory = Limits { memory_mib: Some(64), disk_reads_per_s: None };
+    let memory = Limits { memory_mib: Some(64), ..Limits::default() };
     ControlGroup::try_make(&memory, Path::new("/"))?;
     Ok(versions.join(", "))
 }
@@ -169,14 +199,18 @@ pub fn available() -> Result<String, String> {
 mod tests {
     use super::*;
 
-    const BOTH: Limits = Limits { memory_mib: Some(64), disk_reads_per_s: Some(200) };
+    const BOTH: Limits =
+        Limits { memory_mib: Some(64), disk_reads_per_s: Some(200), cpu_percent: Some(50.0) };
 
     #[test]
     fn limits_are_told_in_bytes_and_by_the_disks_number() {
         let settings = BOTH.settings("254:0");
         assert_eq!(settings[0], (Controller::Memory, "67108864".to_owned()));
         assert_eq!(settings[1], (Controller::Disk, "254:0 200".to_owned()));
-        let words = "at most 64 MiB of memory, at most 200 reads a second of its disk";
+        assert_eq!(settings[2], (Controller::Cpu, "5000 10000".to_owned()));
+        assert_eq!(quota(1.0), "1000 10000");
+        let words = "at most 64 MiB of memory, at most 200 reads a second of its disk, at most \
+                     50 % of a processor";
         assert_eq!(BOTH.describe(), words);
     }
 
@@ -192,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_limit_that_cannot_be_had_is_named_with_the_reason() {
-        let limits = Limits { memory_mib: None, disk_reads_per_s: Some(200) };
+        let limits = Limits { disk_reads_per_s: Some(200), ..Limits::default() };
         let why = ControlGroup::make(&limits, Path::new("/proc")).unwrap_err();
         let says = "a server cannot be held to at most 200 reads a second of its disk: the file \
                     system of /proc has no disk whose reads could be limited";
@@ -201,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_group_is_there_with_its_limit_until_it_is_dropped() {
-        let limits = Limits { memory_mib: Some(64), disk_reads_per_s: None };
+        let limits = Limits { memory_mib: Some(64), ..Limits::default() };
         let made = match ControlGroup::make(&limits, Path::new("/")) {
             Ok(made) => made,
             Err(why) => return eprintln!("skipped: {why}"),

@@ -10,8 +10,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::server::{
-    BareSettings, FileServerSettings, H2oSettings, HaproxySettings, Kind, ProxySettings,
-    ServerSpec, WeirSettings,
+    BareSettings, EnvoySettings, FileServerSettings, H2oSettings, HaproxySettings, Kind,
+    ProxySettings, ServerSpec, WeirSettings,
 };
 use crate::document;
 
@@ -85,6 +85,7 @@ fn settings(kind: Kind) -> &'static [&'static str] {
         Kind::Haproxy => keys::<HaproxySettings>(),
         Kind::H2o => keys::<H2oSettings>(),
         Kind::Lighttpd | Kind::Apache => keys::<FileServerSettings>(),
+        Kind::Envoy => keys::<EnvoySettings>(),
         Kind::Bare => keys::<BareSettings>(),
     }
 }

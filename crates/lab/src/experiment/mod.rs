@@ -11,6 +11,7 @@ mod probe;
 mod server;
 mod sweep;
 mod units;
+mod upstream;
 
 use std::collections::BTreeMap;
 
@@ -24,13 +25,14 @@ pub use precision::{MAX_ROUNDS, PRECISION_ROUNDS_MIN, Precision};
 pub use probe::ProbeSpec;
 pub(crate) use probe::{has_mechanism, mechanism_options};
 pub use server::{
-    BareSettings, FileServerSettings, H2oSettings, HaproxySettings, Kind, Program, ProxySettings,
-    ServerSpec, WeirSettings,
+    BareSettings, EnvoySettings, FileServerSettings, H2oSettings, HaproxySettings, Kind, Program,
+    ProxySettings, ServerSpec, WeirSettings,
 };
 pub use sweep::{Axis, CAPACITY_CONNECTIONS, RateUnit, Sweep};
 pub use units::{
     Bounded, BurnUs, Count, Fraction, Percent, ProxyBurnUs, Rate, Seconds, SecondsOrNone,
 };
+pub use upstream::{DisturbanceKind, DisturbanceSpec, ServiceLaw, UpstreamKind, UpstreamSpec};
 
 /// An experiment: one TOML file.
 #[derive(Clone, Debug, Deserialize)]

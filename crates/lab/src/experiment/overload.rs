@@ -75,12 +75,14 @@ pub enum BackgroundLoadKind {
     KeepAlive,
     /// Requests files from a set of its own, each with equal probability.
     Cold,
+    /// Requests the load's file without the prefix that costs time: of a proxy, the file itself.
+    Files,
 }
 
 impl BackgroundLoadKind {
     /// All kinds.
-    pub const ALL: [Self; 5] =
-        [Self::Mute, Self::Slow, Self::Reconnect, Self::KeepAlive, Self::Cold];
+    pub const ALL: [Self; 6] =
+        [Self::Mute, Self::Slow, Self::Reconnect, Self::KeepAlive, Self::Cold, Self::Files];
 
     /// Returns its name in experiment files.
     pub fn name(self) -> &'static str {
@@ -90,6 +92,7 @@ impl BackgroundLoadKind {
             Self::Reconnect => "reconnect",
             Self::KeepAlive => "keep-alive",
             Self::Cold => "cold",
+            Self::Files => "files",
         }
     }
 }

@@ -21,19 +21,22 @@ pub enum Kind {
     Haproxy,
     /// apache2(8), event MPM.
     Apache,
+    /// Envoy: a proxy, and nothing without an upstream.
+    Envoy,
     /// The bare loop of this source tree: one fixed reply, no parser, no files.
     Bare,
 }
 
 impl Kind {
     /// All server programs.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Weir,
         Self::Nginx,
         Self::H2o,
         Self::Lighttpd,
         Self::Haproxy,
         Self::Apache,
+        Self::Envoy,
         Self::Bare,
     ];
 
@@ -46,6 +49,7 @@ impl Kind {
             Self::Lighttpd => "lighttpd",
             Self::Haproxy => "haproxy",
             Self::Apache => "apache",
+            Self::Envoy => "envoy",
             Self::Bare => "bare",
         }
     }
@@ -100,6 +104,8 @@ pub enum Program {
     Haproxy(HaproxySettings),
     /// [`Kind::Apache`].
     Apache(FileServerSettings),
+    /// [`Kind::Envoy`].
+    Envoy(EnvoySettings),
     /// [`Kind::Bare`].
     Bare(BareSettings),
 }
@@ -178,6 +184,11 @@ pub struct FileServerSettings {
     pub gzip: bool,
 }
 
+/// Settings of Envoy: none.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EnvoySettings {}
+
 /// Settings of the bare loop: none.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -193,6 +204,7 @@ impl ServerSpec {
             Program::Lighttpd(_) => Kind::Lighttpd,
             Program::Haproxy(_) => Kind::Haproxy,
             Program::Apache(_) => Kind::Apache,
+            Program::Envoy(_) => Kind::Envoy,
             Program::Bare(_) => Kind::Bare,
         }
     }
@@ -225,7 +237,7 @@ impl ServerSpec {
             Program::Nginx(proxy) => proxy.backlog,
             Program::Haproxy(haproxy) => haproxy.backlog,
             Program::Lighttpd(server) | Program::Apache(server) => server.backlog,
-            Program::H2o(_) | Program::Bare(_) => None,
+            Program::H2o(_) | Program::Envoy(_) | Program::Bare(_) => None,
         };
         backlog.map(|backlog| *backlog)
     }
@@ -237,7 +249,7 @@ impl ServerSpec {
             Program::Haproxy(haproxy) => haproxy.gzip,
             Program::H2o(h2o) => h2o.gzip,
             Program::Lighttpd(server) | Program::Apache(server) => server.gzip,
-            Program::Weir(_) | Program::Bare(_) => false,
+            Program::Weir(_) | Program::Envoy(_) | Program::Bare(_) => false,
         }
     }
 

@@ -7,6 +7,7 @@ use super::overload::{BackgroundLoadSpec, NeighbourSpec, SpikeSpec};
 use super::precision::Precision;
 use super::probe::ProbeSpec;
 use super::units::{Bounded, BurnUs, Count, Rate, id};
+use super::upstream::{DisturbanceSpec, UpstreamSpec};
 
 /// The quantity varied by a sweep.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
@@ -89,6 +90,10 @@ pub struct Sweep {
     /// Additional clients alongside the load.
     #[serde(rename = "beside")]
     pub background_load: Option<BackgroundLoadSpec>,
+    /// The application that every server of the sweep is a proxy of.
+    pub upstream: Option<UpstreamSpec>,
+    /// What happens to it in each point.
+    pub disturbance: Option<DisturbanceSpec>,
     /// A competing process on the server's processors.
     pub neighbour: Option<NeighbourSpec>,
     /// Measures the event mechanism alone, without a server or a load.

@@ -34,6 +34,9 @@ pub struct LoadRequest<'a> {
     pub conns: Option<u32>,
     /// Steps of the load; they set the rate instead.
     pub spike: Option<Spike>,
+    /// Begin and end of what happens to the server meanwhile, in seconds from the first bin; a
+    /// spike has times of its own.
+    pub steps_s: Option<(f64, f64)>,
     /// Seconds between the two requests of a session, sent on one connection; replaces the
     /// workload's own sessions.
     pub twice_s: Option<f64>,
@@ -86,7 +89,7 @@ impl LoadRequest<'_> {
             bin_ms: self.timeline_ms?,
             warmup_s: self.warmup_s,
             duration_s: self.duration_s,
-            steps_s: self.spike.map(|spike| (spike.before_s, spike.before_s + spike.for_s)),
+            steps_s: self.spike.map_or(self.steps_s, |s| Some((s.before_s, s.before_s + s.for_s))),
         })
     }
 }

@@ -19,6 +19,7 @@ fn load(generator: Generator, workload: &str) -> LoadSpec {
 
 fn request<'a>(load: &'a LoadSpec, dir: &'a Path, port: u16, weir: &'a Path) -> LoadRequest<'a> {
     LoadRequest {
+        steps_s: None,
         load,
         duration_s: SHORT_S,
         warmup_s: 0.25,
@@ -48,6 +49,7 @@ fn serve(base: &Path, weir: &Path) -> (RunningServer, u16) {
     fs::create_dir(&dir).unwrap();
     let (environment, calls, bench_endpoints, workers) = (&Loopback, false, true, 1);
     let launch = Launch {
+        upstream: None,
         spec: &spec,
         environment,
         weir,

@@ -16,6 +16,14 @@ metrics! {
     "beside.error_rate", "errors beside the load", "errors/s",
         |p| rate(p, |load| Some(load.errors.values().sum())),
         "Of the clients beside the load: requests that ended in an error, per second";
+    "beside.response_p50", "response time beside the load, median", "ms",
+        |p| load(p)?.good_response?.p50_us.map(|us| us / 1e3),
+        "Of the clients beside the load, replies of 2xx and 3xx: from the planned start to the \
+         last byte, half are no longer";
+    "beside.response_p99", "response time beside the load, 99th percentile", "ms",
+        |p| load(p)?.good_response?.p99_us.map(|us| us / 1e3),
+        "Of the clients beside the load, replies of 2xx and 3xx: from the planned start to the \
+         last byte, 99 % are no longer";
     "beside.open_max", "connections open at once beside the load", "connections",
         |p| load(p)?.open_max.map(|open| open as f64),
         "Of the clients beside the load: the most they had open at once";
@@ -44,6 +52,8 @@ mod tests {
             ("beside.reply_rate", 250.0),
             ("beside.error_rate", 1250.0),
             ("beside.open_max", 60.0),
+            ("beside.response_p50", 4.0),
+            ("beside.response_p99", 8.0),
         ];
         for (name, wanted) in wanted {
             assert_eq!(value(&point, name), Some(wanted), "{name}");

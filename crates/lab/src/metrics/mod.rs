@@ -86,7 +86,7 @@ pub fn value(point: &Point, name: &str) -> Option<f64> {
 /// Returns whether a metric is a time measured by the client: a late client distorts times first.
 pub fn is_of_times(name: &str) -> bool {
     let name = if name.starts_with("class.") { families::of_class(name) } else { name };
-    let families = ["response_", "service_", "connect_"];
+    let families = ["response_", "service_", "connect_", "beside.response_"];
     families.iter().any(|family| name.starts_with(family)) || timeline::is_of_times(name)
 }
 

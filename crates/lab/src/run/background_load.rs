@@ -74,16 +74,17 @@ fn spec(sweep: &Sweep, background_load: &plan::BackgroundLoad) -> LoadSpec {
     let options: &[&str] = match background_load.kind {
         BackgroundLoadKind::Mute => &["--send-rate", "0", "--close", "reset"],
         BackgroundLoadKind::Slow => &["--send-rate", "1", "--close", "reset", "--deadline", &hold],
-        BackgroundLoadKind::Reconnect | BackgroundLoadKind::Cold => &[],
+        BackgroundLoadKind::Reconnect | BackgroundLoadKind::Cold | BackgroundLoadKind::Files => &[],
         BackgroundLoadKind::KeepAlive => &["--close", "reset"],
     };
     // A byte per second is progress: the deadline ends such a client.
     let patience_s = match background_load.kind {
         BackgroundLoadKind::Slow => background_load.hold_s.at_least(2.0),
         BackgroundLoadKind::KeepAlive => sweep.load.timeout_s,
-        BackgroundLoadKind::Mute | BackgroundLoadKind::Reconnect | BackgroundLoadKind::Cold => {
-            background_load.hold_s
-        }
+        BackgroundLoadKind::Mute
+        | BackgroundLoadKind::Reconnect
+        | BackgroundLoadKind::Cold
+        | BackgroundLoadKind::Files => background_load.hold_s,
     };
     let workload = sweep.background_load.as_ref().and_then(|spec| spec.workload.as_ref());
     LoadSpec {
@@ -102,6 +103,7 @@ fn load_request<'a>(
     background_load: &plan::BackgroundLoad,
     (window, dir): ((Duration, Duration), &'a Path),
 ) -> LoadRequest<'a> {
+    let is_plain = background_load.kind == BackgroundLoadKind::Files;
     LoadRequest {
         load,
         warmup_s: window.0.as_secs_f64(),
@@ -111,6 +113,8 @@ fn load_request<'a>(
         idle: 0,
         conns: None,
         spike: None,
+        steps_s: None,
+        prefix: if is_plain { "" } else { main_load.prefix },
         twice_s: (background_load.kind == BackgroundLoadKind::KeepAlive)
             .then_some(*background_load.hold_s),
         timeline_ms: None,

@@ -21,6 +21,7 @@ impl Runner {
             rate: None,
             closed: Some(*resolved.sweep.capacity_connections),
             spike: None,
+            steps_s: None,
             conns: None,
             ..self.load_request(resolved)
         };

@@ -5,6 +5,7 @@
 mod against;
 mod background_load;
 mod capacity;
+mod disturbance;
 mod neighbour;
 mod point;
 mod prepare;
@@ -15,11 +16,14 @@ mod runner;
 mod sources;
 mod wait;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crate::experiment::{Experiment, Kind, ServerSpec, WeirSettings};
+use crate::experiment::{
+    Experiment, Kind, ServerSpec, Sweep, UpstreamKind, UpstreamSpec, WeirSettings,
+};
 use crate::journal::{Journal, Request, Session};
 use crate::plan::{self, NamedExperiment, Step, Task};
 use crate::record::{Failed, Line};
@@ -102,7 +106,7 @@ pub fn experiments(request: &Request) -> Result<Vec<NamedExperiment>, String> {
     let read = |(name, text): &(String, String)| -> Result<NamedExperiment, String> {
         let mut experiment =
             Experiment::parse(text).map_err(|why| format!("experiment {name}: {why}"))?;
-        retain_servers(&mut experiment, |id| {
+        retain_servers(&mut experiment, |_, id| {
             request.only.is_empty() || request.only.iter().any(|o| o == id)
         })
         .map_err(|why| format!("experiment {name}: {why}"))?;
@@ -120,30 +124,34 @@ pub fn experiments(request: &Request) -> Result<Vec<NamedExperiment>, String> {
 /// Removes servers from the sweeps of an experiment; those used as a reference stay defined.
 fn retain_servers(
     experiment: &mut Experiment,
-    wanted: impl Fn(&str) -> bool,
+    wanted: impl Fn(&Sweep, &str) -> bool,
 ) -> Result<(), String> {
     let all: Vec<String> = experiment.server.iter().map(|server| server.id.clone()).collect();
     for sweep in &mut experiment.sweep {
         if sweep.servers.is_empty() {
             sweep.servers.clone_from(&all);
         }
-        sweep.servers.retain(|id| wanted(id));
+        let mut servers = std::mem::take(&mut sweep.servers);
+        servers.retain(|id| wanted(sweep, id));
+        sweep.servers = servers;
     }
     experiment.sweep.retain(|sweep| !sweep.servers.is_empty());
     if experiment.sweep.is_empty() {
         return Err(format!("none of its servers is left; it has {}", all.join(", ")));
     }
-    let sweeps: Vec<String> = experiment.sweep.iter().map(|sweep| sweep.id.clone()).collect();
+    let sweeps: BTreeMap<String, Vec<String>> =
+        experiment.sweep.iter().map(|one| (one.id.clone(), one.servers.clone())).collect();
     let is_left = |sweep: &String, servers: &mut Vec<String>| {
+        let Some(left) = sweeps.get(sweep) else { return false };
         let named = !servers.is_empty();
-        servers.retain(|id| wanted(id));
-        sweeps.contains(sweep) && (!named || !servers.is_empty())
+        servers.retain(|id| left.contains(id));
+        !named || !servers.is_empty()
     };
     experiment.figure.retain_mut(|figure| is_left(&figure.sweep, &mut figure.servers));
     experiment.timeline.retain_mut(|figure| is_left(&figure.sweep, &mut figure.servers));
     experiment.table.retain_mut(|table| is_left(&table.sweep, &mut table.servers));
     for matrix in &mut experiment.matrix {
-        matrix.of.retain(|cells| sweeps.contains(&cells.sweep));
+        matrix.of.retain(|cells| sweeps.contains_key(&cells.sweep));
     }
     experiment.matrix.retain(|matrix| !matrix.of.is_empty());
     Ok(())
@@ -249,13 +257,45 @@ fn programs(
     if let Some(build) = &request.request.against {
         found.push((AGAINST.to_owned(), servers::version(Kind::Weir, build)?));
     }
+    let lost = applications(experiments, &mut found, &mut missing);
     for (name, experiment) in experiments.iter_mut() {
         let (there, without) = able(&experiment.server, &gone, servers::cannot);
         missing.extend(without.into_iter().map(|why| format!("experiment {name}: {why}")));
-        retain_servers(experiment, |id| there.iter().any(|there| there == id))
-            .map_err(|why| format!("experiment {name}: {why}; {}", missing.join("; ")))?;
+        let has_upstream = |sweep: &Sweep| {
+            sweep.upstream.as_ref().is_none_or(|upstream| !lost.contains(&upstream.kind))
+        };
+        retain_servers(experiment, |sweep, id| {
+            has_upstream(sweep) && there.iter().any(|there| there == id)
+        })
+        .map_err(|why| format!("experiment {name}: {why}; {}", missing.join("; ")))?;
     }
     Ok((found, missing))
+}
+
+/// Adds the versions of the applications behind servers, and a sentence for each that is missing;
+/// returns the missing ones, whose sweeps are left out.
+fn applications(
+    experiments: &[NamedExperiment],
+    found: &mut Programs,
+    missing: &mut Vec<String>,
+) -> Vec<UpstreamKind> {
+    let used = |kind: &UpstreamKind| {
+        let mut sweeps = experiments.iter().flat_map(|(_, experiment)| &experiment.sweep);
+        sweeps.any(|sweep| {
+            sweep.upstream.as_ref().is_some_and(|one: &UpstreamSpec| one.kind == *kind)
+        })
+    };
+    let mut lost = Vec::new();
+    for kind in UpstreamKind::ALL.into_iter().filter(used) {
+        match servers::application_version(kind) {
+            Ok(version) => found.extend(version.map(|version| (kind.name().to_owned(), version))),
+            Err(why) => {
+                missing.push(format!("{why}: what stands before it is left out"));
+                lost.push(kind);
+            }
+        }
+    }
+    lost
 }
 
 /// Returns the ids of the servers whose programs are not among the missing ones and which can do

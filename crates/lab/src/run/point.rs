@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use super::disturbance::sleep_through;
 use super::neighbour::Neighbour;
 use super::resolved_point::ResolvedPoint;
 use super::runner::Runner;
@@ -42,7 +43,7 @@ impl Runner {
         let background_load = self.background_load(resolved, (from, to))?;
         sleep_until(started + from, resolved.stop)?;
         let first = Edge::take(resolved.environment, (&meter, &traces), &mut server, &load)?;
-        sleep_until(started + to, resolved.stop)?;
+        sleep_through(resolved, &mut server, (started + from, started + to))?;
         let second = Edge::take(resolved.environment, (&meter, &traces), &mut server, &load)?;
         let latest = started + to + resolved.patience();
         await_end(&mut load, latest, resolved.stop)?;

@@ -33,7 +33,10 @@ fn one(experiment: &Experiment) -> Result<(), String> {
     let root = sets.peek().map(|_| kept()).transpose()?;
     // Limits on the reads of other files apply to the disk that holds the run's files.
     let files = root.clone().unwrap_or_else(std::env::temp_dir);
-    let mut limits = experiment.server.iter().filter_map(Limits::of);
+    let percents = experiment.sweep.iter().filter_map(|sweep| sweep.upstream.as_ref()?.cpu_percent);
+    let of_upstreams = percents
+        .map(|percent| Limits { cpu_percent: Some(f64::from(*percent)), ..Limits::default() });
+    let mut limits = experiment.server.iter().filter_map(Limits::of).chain(of_upstreams);
     limits.try_for_each(|limits| ControlGroup::make(&limits, &files).map(drop))?;
     root.map_or(Ok(()), |root| sets.try_for_each(|set| set.write(&root)))
 }

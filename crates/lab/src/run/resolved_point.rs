@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::environment::Environment;
 use crate::experiment::{ServerSpec, Sweep};
 use crate::generators::Spike;
-use crate::plan::Step;
+use crate::plan::{Disturbance, Step};
 
 /// The place on a sweep, the server and the load.
 pub(super) struct ResolvedPoint<'a> {
@@ -24,6 +24,7 @@ pub(super) struct ResolvedPoint<'a> {
     /// Sessions per second; `None` for a closed loop.
     pub rate: Option<f64>,
     pub spike: Option<Spike>,
+    pub disturbance: Option<Disturbance>,
     pub idle: u32,
     pub conns: Option<u32>,
     /// Prefix of the workload's paths.

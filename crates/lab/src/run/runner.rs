@@ -120,7 +120,6 @@ impl Runner {
         let capacity = capacity.unwrap_or(1.0);
         let root = self.root(&sweep.load)?;
         let (idle, conns) = plan::connections(sweep, step.key.x);
-        let burn_us = plan::burn_us(server, sweep);
         Ok(ResolvedPoint {
             environment,
             stop,
@@ -133,7 +132,8 @@ impl Runner {
             spike: plan::spike(sweep, step.key.x, capacity, step.duration_s),
             idle,
             conns,
-            prefix: if burn_us > 0 { format!("/.weir/burn/{burn_us}") } else { String::new() },
+            disturbance: plan::disturbance(sweep, step.duration_s),
+            prefix: plan::prefix(server, sweep),
             seed: plan::load_seed(self.seed, &step.key),
             counts_syns: experiment.wants_syns(),
         })
@@ -182,6 +182,7 @@ impl Runner {
             dir: &dir,
             port: resolved.address.port(),
             calls: resolved.sweep.calls,
+            upstream: resolved.sweep.upstream.as_ref(),
             bench_endpoints: !resolved.prefix.is_empty() || !resolved.sweep.load.mix.is_empty(),
             workers: resolved.environment.cpus(Side::Server).len(),
             groups,
@@ -199,6 +200,7 @@ impl Runner {
             idle: resolved.idle,
             conns: resolved.conns,
             spike: resolved.spike,
+            steps_s: resolved.disturbance.map(|one| (one.from_s, one.to_s)),
             twice_s: None,
             timeline_ms: None,
             sources: sources(resolved.environment, resolved.sweep).0,

@@ -9,6 +9,9 @@ use crate::allow_list::{AllowList, Syntax, ValueShape};
 
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
     binaries: &["apache2", "httpd"],
+    package: "Debian's package apache2",
+    version_flag: "-v",
+    config_file: "server.conf",
     configuration,
     arguments: &["-f", "{config}", "-D", "FOREGROUND"],
     allowed: AllowList {

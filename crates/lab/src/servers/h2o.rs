@@ -5,6 +5,9 @@ use crate::allow_list::{AllowList, Syntax, ValueShape};
 
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
     binaries: &["h2o"],
+    package: "Debian's package h2o",
+    version_flag: "-v",
+    config_file: "server.conf",
     configuration,
     arguments: &["--mode=worker", "--conf", "{config}"],
     allowed: AllowList {
@@ -55,7 +58,7 @@ hosts:
 /// Returns the handler of `/`. Without `preserve-host`, the upstream would receive a host named
 /// after its socket.
 fn answers(site: &Site<'_>) -> String {
-    match site.upstream {
+    match site.upstreams.first() {
         Some(socket) => {
             format!(
                 "proxy.preserve-host: ON\n        proxy.reverse.url: \"http://[unix:{socket}]/\""

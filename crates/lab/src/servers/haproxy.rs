@@ -10,6 +10,9 @@ use crate::allow_list::{AllowList, Syntax, ValueShape};
 
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
     binaries: &["haproxy"],
+    package: "Debian's package haproxy",
+    version_flag: "-v",
+    config_file: "server.conf",
     configuration,
     arguments: &["-db", "-f", "{config}"],
     allowed: AllowList {
@@ -53,9 +56,16 @@ const BUFFER_BYTES_DEFAULT: u64 = 16_384;
 const BUFFER_SPARE_BYTES: u64 = 8_192;
 
 fn configuration(site: &Site<'_>) -> Result<String, String> {
-    let (buffer, answers) = match site.upstream {
-        Some(socket) => (BUFFER_BYTES_DEFAULT, proxying(site, socket)),
-        None => answering(site)?,
+    let (buffer, answers) = match (site.upstreams.is_empty(), site.has_application) {
+        (true, _) => {
+            let (buffer, rules) = answering(site)?;
+            (buffer, rules + "    http-request return status 404\n")
+        }
+        (false, false) => (BUFFER_BYTES_DEFAULT, proxying(site)),
+        (false, true) => {
+            let (buffer, rules) = answering(site)?;
+            (buffer, rules + &proxying(site))
+        }
     };
     let backlog = site.spec.backlog().map(|n| format!("    backlog {n}\n")).unwrap_or_default();
     Ok(format!(
@@ -89,24 +99,25 @@ fn answering(site: &Site<'_>) -> Result<(u64, String), String> {
     let rules: String = files.iter().map(|(path, _)| rule(path)).collect();
     let largest = files.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
     let buffer = (largest + BUFFER_SPARE_BYTES).next_power_of_two().max(BUFFER_BYTES_DEFAULT);
-    Ok((buffer, format!("{rules}    http-request return status 404\n")))
+    Ok((buffer, rules))
 }
 
 /// Returns the proxy settings. Upstream connections are reused for all clients: a new connection
 /// per request would add the upstream's work to the measurement.
-fn proxying(site: &Site<'_>, socket: &str) -> String {
+fn proxying(site: &Site<'_>) -> String {
     let gzip = if site.spec.gzip() { GZIP } else { "" };
     let settings = site.spec.haproxy();
     let queue = settings.and_then(|settings| settings.queue_ms);
     let queue = queue.map(|ms| format!("    timeout queue {}ms\n", *ms)).unwrap_or_default();
     let limit = settings.and_then(|settings| settings.in_flight);
     let limit = limit.map(|limit| format!(" maxconn {}", *limit)).unwrap_or_default();
+    let server = |(number, socket)| format!("    server s{number} unix@{socket}{limit}\n");
+    let servers: String = site.upstreams.iter().enumerate().map(server).collect();
     format!(
         "{gzip}    default_backend upstream
 backend upstream
     http-reuse always
-{queue}    server weir unix@{socket}{limit}
-"
+{queue}{servers}"
     )
 }
 

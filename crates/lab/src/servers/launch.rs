@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use super::weir;
 use crate::environment::Environment;
-use crate::experiment::{Kind, ServerSpec};
+use crate::experiment::{Kind, ServerSpec, UpstreamSpec};
 use crate::process_group::ProcessGroup;
 
 /// Timeout for a server to start listening.
@@ -42,6 +42,8 @@ pub struct Launch<'a> {
     pub port: u16,
     /// weir: true to count and time system calls.
     pub calls: bool,
+    /// The application behind it, of which the server is then a proxy.
+    pub upstream: Option<&'a UpstreamSpec>,
     /// weir, or the weir behind a proxy: true to offer `/.weir/burn/N`, which burns processor time.
     pub bench_endpoints: bool,
     /// Number of processors of the server's side.

@@ -8,6 +8,9 @@ use crate::experiment::ServerSpec;
 
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
     binaries: &["lighttpd"],
+    package: "Debian's package lighttpd",
+    version_flag: "-v",
+    config_file: "server.conf",
     configuration,
     arguments: &["-D", "-f", "{config}"],
     allowed: AllowList {

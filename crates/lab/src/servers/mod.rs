@@ -4,6 +4,7 @@
 
 mod apache;
 mod bare;
+mod envoy;
 mod h2o;
 mod haproxy;
 mod launch;
@@ -28,10 +29,11 @@ use crate::process_group::ProcessGroup;
 use crate::programs;
 use launch::{stopped, until_ready, without_paths};
 use program::{ServerProgram, Site};
-use upstream::{SOCKET, Upstream};
+use upstream::Upstreams;
 
 pub use launch::Launch;
 pub use root::write_root;
+pub use upstream::application_version;
 
 /// Returns the options that an experiment may pass to a server.
 pub(crate) fn allow_list(kind: Kind) -> &'static AllowList {
@@ -55,6 +57,7 @@ fn server_program(kind: Kind) -> Option<&'static ServerProgram> {
         Kind::Lighttpd => Some(&lighttpd::PROGRAM),
         Kind::Haproxy => Some(&haproxy::PROGRAM),
         Kind::Apache => Some(&apache::PROGRAM),
+        Kind::Envoy => Some(&envoy::PROGRAM),
     }
 }
 
@@ -70,7 +73,7 @@ pub fn version(kind: Kind, weir: &Path) -> Result<String, String> {
             return bare::find(weir).map(|_| format!("{name} of this source tree"));
         }
         None => (weir.to_owned(), "--version"),
-        Some(server_program) => (server_program.find()?, "-v"),
+        Some(server_program) => (server_program.find()?, server_program.version_flag),
     };
     let version = programs::version_of(&program, &[flag]);
     let version = version.ok_or_else(|| format!("{name} does not say its version"))?;
@@ -95,7 +98,7 @@ pub fn command_line(spec: &ServerSpec) -> Option<Vec<String>> {
     Some(weir::settings(spec).into_iter().chain(spec.options.iter().cloned()).collect())
 }
 
-/// Starts a server, and its upstream if it is a proxy, and returns when its port listens. Nothing
+/// Starts a server, and its upstreams if it is a proxy, and returns when its port listens. Nothing
 /// connects to it.
 ///
 /// # Errors
@@ -121,14 +124,15 @@ pub fn start(launch: &Launch<'_>) -> Result<RunningServer, String> {
         workers: launch.workers.max(1),
         files_max: weir_sys::process::raise_open_files(),
         as_root: rustix::process::geteuid().is_root(),
-        upstream: upstream::is_wanted(launch.spec).then_some(SOCKET),
+        upstreams: upstream::sockets(launch.spec, launch.upstream),
+        has_application: launch.upstream.is_some(),
     };
     let invocation = invocation(launch, &site)?;
-    let upstream = site.upstream.map(|_| Upstream::start(launch)).transpose()?;
+    let upstreams = Upstreams::start(launch, &site.upstreams)?;
     let program = invocation.program.as_os_str();
     let mut command = launch.environment.command_in(Side::Server, program, launch.groups);
     command.args(&invocation.arguments);
-    if upstream.is_some() {
+    if !site.upstreams.is_empty() {
         command.current_dir(launch.dir);
     }
     let name = allow_list(launch.spec.kind()).program;
@@ -140,9 +144,9 @@ pub fn start(launch: &Launch<'_>) -> Result<RunningServer, String> {
         kind: launch.spec.kind(),
         command: without_paths(&words.collect::<Vec<_>>().join(" "), launch)
             + &limits_comment(launch.spec),
-        config: config.map(|text| with_upstream(text, upstream.as_ref())),
+        config: config.map(|text| upstreams.describe() + &text),
         stats: launch.dir.join(weir::STATS),
-        upstream,
+        upstreams,
     };
     running.wait_until_ready(launch.environment, address)?;
     Ok(running)
@@ -166,10 +170,14 @@ fn invocation(launch: &Launch<'_>, site: &Site<'_>) -> Result<Invocation, String
     };
     let program = server_program.find()?;
     let text = (server_program.configuration)(site)?;
-    let path = launch.dir.join("server.conf");
+    let path = launch.dir.join(server_program.config_file);
     fs::write(&path, &text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     let (dir, config) = (site.dir.display().to_string(), path.display().to_string());
-    let filled = |word: &&str| word.replace("{dir}", &dir).replace("{config}", &config);
+    let workers = site.workers.to_string();
+    let values = [("{dir}", &dir), ("{config}", &config), ("{workers}", &workers)];
+    let filled = |word: &&str| {
+        values.iter().fold((*word).to_owned(), |word, (name, value)| word.replace(name, value))
+    };
     let arguments = server_program.arguments.iter().map(filled).collect();
     Ok(Invocation { program, arguments, config: Some(text) })
 }
@@ -177,14 +185,6 @@ fn invocation(launch: &Launch<'_>, site: &Site<'_>) -> Result<Invocation, String
 /// Formats the limits of a server as a comment, to follow its command.
 fn limits_comment(spec: &ServerSpec) -> String {
     Limits::of(spec).map_or_else(String::new, |limits| format!("  # {}", limits.describe()))
-}
-
-/// Puts the command of the upstream, if any, at the head of a configuration.
-fn with_upstream(config: String, upstream: Option<&Upstream>) -> String {
-    match upstream {
-        Some(upstream) => format!("# {SOCKET}: {}\n{config}", upstream.command),
-        None => config,
-    }
 }
 
 /// Returns whether a socket listens at an address, according to the kernel (proc_pid_net(5),
@@ -228,8 +228,8 @@ pub struct RunningServer {
     command: String,
     config: Option<String>,
     stats: PathBuf,
-    /// Its upstream, if it is a proxy; stopped after it.
-    upstream: Option<Upstream>,
+    /// Its upstreams, if it is a proxy; stopped after it.
+    upstreams: Upstreams,
 }
 
 /// The outcome of stopping a server.
@@ -253,10 +253,9 @@ impl RunningServer {
     }
 
     /// Returns the ids of the processes that all others descend from: the server's first process
-    /// and that of its upstream.
+    /// and those of its upstreams.
     pub fn pids(&self) -> Vec<u32> {
-        let upstream = self.upstream.iter().map(|upstream| upstream.group.pid());
-        std::iter::once(self.group.pid()).chain(upstream).collect()
+        std::iter::once(self.group.pid()).chain(self.upstreams.pids()).collect()
     }
 
     /// Returns its command, without the paths of this run.
@@ -269,9 +268,14 @@ impl RunningServer {
         self.config.as_deref()
     }
 
-    /// Returns whether its first process runs, and that of its upstream.
+    /// Returns its upstreams.
+    pub(crate) fn upstreams(&mut self) -> &mut Upstreams {
+        &mut self.upstreams
+    }
+
+    /// Returns whether its first process runs, and those of its upstreams.
     pub fn alive(&mut self) -> bool {
-        !self.group.ended() && self.upstream.as_ref().is_none_or(|one| !one.group.ended())
+        !self.group.ended() && self.upstreams.alive()
     }
 
     /// Returns the statistics of weir so far; `None` for the other servers.
@@ -290,13 +294,13 @@ impl RunningServer {
 
     /// Sends SIGTERM, kills the server after five seconds, and returns the outcome.
     pub fn stop(self) -> StopResult {
-        let Self { group, kind, stats, upstream, .. } = self;
+        let Self { group, kind, stats, upstreams, .. } = self;
         if !group.ended() && kind == Kind::Weir {
             // The file of a snapshot must not be taken for that of the end.
             let _ = fs::remove_file(&stats);
         }
         let how = stopped(group, kind, "the server");
-        let behind = upstream.map_or(Ok(()), Upstream::stop);
+        let behind = upstreams.stop();
         let stats = (kind == Kind::Weir).then(|| weir::read(&stats)).flatten();
         StopResult { how: how.and(behind), stats }
     }

@@ -1,10 +1,13 @@
 //! nginx: its configuration.
 
-use super::program::{ServerProgram, Site};
+use super::program::{APPLICATION, ServerProgram, Site};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
     binaries: &["nginx"],
+    package: "Debian's package nginx",
+    version_flag: "-v",
+    config_file: "server.conf",
     configuration,
     // -e: until it has read its configuration, nginx logs to a system-wide file.
     arguments: &["-e", "{dir}/nginx.log", "-p", "{dir}", "-c", "{config}"],
@@ -49,10 +52,8 @@ fn configuration(site: &Site<'_>) -> Result<String, String> {
     let user = if site.as_root { "user root;\n" } else { "" };
     let backlog = site.spec.backlog().map(|n| format!(" backlog={n}")).unwrap_or_default();
     let gzip = if site.spec.gzip() { "    gzip on;\n" } else { "" };
-    let (upstream, answers) = match site.upstream {
-        Some(socket) => (upstream(socket), PASS_ON.to_owned()),
-        None => (String::new(), format!("        root {};\n", site.root.display())),
-    };
+    let upstream = upstream(&site.upstreams);
+    let answers = answers(site);
     Ok(format!(
         "daemon off;
 worker_processes {workers};
@@ -93,14 +94,28 @@ http {{
     ))
 }
 
-/// Returns the upstream block, with connections that are reused.
-fn upstream(socket: &str) -> String {
-    format!("    upstream weir {{ server unix:{socket}; keepalive 1024; }}\n")
+/// Returns the upstream block, if there are upstreams, with connections that are reused.
+fn upstream(sockets: &[String]) -> String {
+    let servers: String = sockets.iter().map(|one| format!("server unix:{one}; ")).collect();
+    match servers.is_empty() {
+        true => servers,
+        false => format!("    upstream behind {{ {servers}keepalive 1024; }}\n"),
+    }
+}
+
+/// Returns the locations: files, and what is passed on.
+fn answers(site: &Site<'_>) -> String {
+    let files = format!("        root {};\n", site.root.display());
+    match (site.upstreams.is_empty(), site.has_application) {
+        (true, _) => files,
+        (false, false) => format!("        location / {PASS_ON}"),
+        (false, true) => format!("{files}        location {APPLICATION}/ {PASS_ON}"),
+    }
 }
 
 /// Proxy settings. The buffers hold a whole page; nginx writes what does not fit to a file.
-const PASS_ON: &str = "        location / {
-            proxy_pass http://weir;
+const PASS_ON: &str = "{
+            proxy_pass http://behind;
             proxy_http_version 1.1;
             proxy_set_header Connection \"\";
             proxy_buffers 8 16k;

@@ -14,6 +14,9 @@ pub(super) const CONNS_MAX: u64 = 15_000;
 /// Descriptors a server needs besides its connections: files, logs, standard streams.
 pub(super) const SPARE_FDS: u64 = 500;
 
+/// What the paths that an application answers begin with.
+pub(super) const APPLICATION: &str = "/.weir";
+
 /// The parameters of a configuration.
 pub(super) struct Site<'a> {
     pub(super) spec: &'a ServerSpec,
@@ -25,9 +28,11 @@ pub(super) struct Site<'a> {
     pub(super) files_max: u64,
     /// True if it is started as root and so must be told its user.
     pub(super) as_root: bool,
-    /// Unix socket of its upstream, relative to its working directory; `None` for a server that
+    /// Unix sockets of its upstreams, relative to its working directory; none for a server that
     /// answers by itself.
-    pub(super) upstream: Option<&'static str>,
+    pub(super) upstreams: Vec<String>,
+    /// True if the upstreams are applications: only paths below [`APPLICATION`] are for them.
+    pub(super) has_application: bool,
 }
 
 impl Site<'_> {
@@ -39,11 +44,18 @@ impl Site<'_> {
 
 /// A server program with a configuration file, described by what distinguishes it from the others.
 pub(super) struct ServerProgram {
-    /// Possible names of its binary; the first is also that of Debian's package.
+    /// Possible names of its binary.
     pub(super) binaries: &'static [&'static str],
+    /// The package that has it, such as `Debian's package nginx`.
+    pub(super) package: &'static str,
+    /// The flag that prints its version.
+    pub(super) version_flag: &'static str,
+    /// Name of its configuration file.
+    pub(super) config_file: &'static str,
     /// Returns the text of its configuration.
     pub(super) configuration: fn(&Site<'_>) -> Result<String, String>,
-    /// Arguments; `{dir}` stands for its directory, `{config}` for the path of its configuration.
+    /// Arguments; `{dir}` stands for its directory, `{config}` for the path of its configuration,
+    /// `{workers}` for the number of processors.
     pub(super) arguments: &'static [&'static str],
     /// Directives that an experiment may set, and the name shown before its version.
     pub(super) allowed: AllowList,
@@ -52,8 +64,7 @@ pub(super) struct ServerProgram {
 impl ServerProgram {
     pub(super) fn find(&self) -> Result<PathBuf, String> {
         self.binaries.iter().find_map(|binary| programs::find(binary)).ok_or_else(|| {
-            let (name, package) = (self.allowed.program, self.binaries[0]);
-            format!("{name} is not installed: Debian's package {package} has it")
+            format!("{} is not installed: {} has it", self.allowed.program, self.package)
         })
     }
 }

@@ -10,6 +10,7 @@ use rustix::process::Signal;
 
 use super::launch::READY_WITHIN;
 use super::*;
+use crate::experiment::{UpstreamKind, UpstreamSpec};
 use crate::loopback::{self, Loopback};
 use crate::process_group::members;
 
@@ -44,6 +45,16 @@ impl Place {
     }
 
     fn start(&self, spec: &ServerSpec, weir: &Path) -> Result<RunningServer, String> {
+        self.start_before(spec, weir, None)
+    }
+
+    /// Starts a server, as a proxy of an application if there is one.
+    fn start_before(
+        &self,
+        spec: &ServerSpec,
+        weir: &Path,
+        upstream: Option<&UpstreamSpec>,
+    ) -> Result<RunningServer, String> {
         start(&Launch {
             spec,
             environment: &Loopback,
@@ -52,6 +63,7 @@ impl Place {
             dir: &self.base.path().join("run"),
             port: self.port,
             calls: true,
+            upstream,
             bench_endpoints: spec.proxy_burn_us().is_some(),
             workers: 2,
             groups: &[],
@@ -67,7 +79,8 @@ impl Place {
             workers: 2,
             files_max: 4096,
             as_root: rustix::process::geteuid().is_root(),
-            upstream: upstream::is_wanted(spec).then_some(SOCKET),
+            upstreams: upstream::sockets(spec, None),
+            has_application: false,
         }
     }
 
@@ -178,9 +191,7 @@ fn a_proxy_whose_upstream_is_gone_is_not_alive_and_says_so() {
     let Some(weir) = loopback::weir().filter(|_| is_installed(Kind::Haproxy)) else { return };
     let place = Place::new();
     let mut running = place.start(&proxy(Kind::Haproxy), &weir).unwrap();
-    let upstream = &running.upstream.as_ref().unwrap().group;
-    upstream.signal(Signal::KILL);
-    assert!(upstream.ended_within(READY_WITHIN));
+    running.upstreams().signal_last(Signal::KILL);
     assert!(!running.alive());
     let how = running.stop().how.unwrap_err();
     assert!(how.starts_with("the upstream ended by itself"), "{how}");
@@ -228,6 +239,72 @@ fn peers_find_their_configuration_in_order() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{kind:?}: {said}\n{text}");
     }
+}
+
+/// Returns an application with two servers of two workers each, and a path of it.
+fn application(kind: UpstreamKind) -> (UpstreamSpec, String) {
+    let text = "workers = 2\nmean-us = 2000\nlaw = \"exponential\"\nburn-us = 100\nservers = 2";
+    let spec: UpstreamSpec =
+        toml::from_str(&format!("kind = \"{}\"\n{text}", kind.name())).unwrap();
+    let path = format!("{}/file-1k.bin", spec.prefix());
+    (spec, path)
+}
+
+#[test]
+fn installed_applications_answer_behind_weir_and_come_back_after_their_death() {
+    let Some(weir) = loopback::weir() else { return };
+    for kind in UpstreamKind::ALL {
+        if let Err(why) = application_version(kind) {
+            eprintln!("{why}: skipped");
+            continue;
+        }
+        let (application, path) = application(kind);
+        let place = Place::new();
+        fs::write(place.base.path().join("www/file-1k.bin"), [b'x'; 1024]).unwrap();
+        let mut running = place.start_before(&spec(Kind::Weir), &weir, Some(&application)).unwrap();
+        let serves = || {
+            let (head, body) = place.fetch(&path, "");
+            assert!(head.starts_with("http/1.1 200 ") && body == [b'x'; 1024], "{kind:?}: {head}");
+        };
+        serves();
+        assert_eq!(running.pids().len(), 3, "{kind:?}");
+        running.upstreams().kill_last().unwrap();
+        assert!(!running.alive() && running.pids().len() == 2, "{kind:?}");
+        serves();
+        running.upstreams().start_last(&Loopback).unwrap();
+        assert!(running.alive(), "{kind:?}");
+        serves();
+        assert_eq!(running.stop().how, Ok(()), "{kind:?}");
+    }
+}
+
+#[test]
+fn installed_proxies_pass_on_what_is_for_an_application_and_serve_files_themselves() {
+    let Some(weir) = loopback::weir() else { return };
+    let proxies = [Kind::Weir, Kind::Nginx, Kind::Haproxy, Kind::Envoy];
+    for kind in proxies.into_iter().filter(|kind| *kind == Kind::Weir || is_installed(*kind)) {
+        let (application, path) = application(UpstreamKind::Weir);
+        let place = Place::new();
+        fs::write(place.base.path().join("www/file-1k.bin"), "application").unwrap();
+        let running = place.start_before(&spec(kind), &weir, Some(&application)).unwrap();
+        let (head, body) = place.fetch(&path, "");
+        assert!(head.starts_with("http/1.1 200 ") && body == b"application", "{kind:?}: {head}");
+        if kind != Kind::Envoy {
+            assert_eq!(place.fetch("/small.txt", "").1, b"hello", "{kind:?}");
+        }
+        let config = running.config().unwrap_or("# upstream-1.sock: weir serve ROOT").to_owned();
+        assert!(config.contains("# upstream-1.sock: weir serve ROOT"), "{kind:?}: {config}");
+        assert_eq!(running.stop().how, Ok(()), "{kind:?}");
+    }
+}
+
+#[test]
+fn envoy_alone_has_nothing_to_answer_with() {
+    let place = Place::new();
+    let dirs = place.dirs();
+    let spec = spec(Kind::Envoy);
+    let why = (envoy::PROGRAM.configuration)(&place.site(&spec, &dirs)).unwrap_err();
+    assert!(why.contains("needs an upstream"), "{why}");
 }
 
 #[test]

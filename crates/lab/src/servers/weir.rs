@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use weir_observe::ServerPage;
 
-use super::program::Site;
+use super::program::{APPLICATION, Site};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 use crate::experiment::ServerSpec;
 use crate::measure::processes;
@@ -81,9 +81,17 @@ pub(super) const ALLOWED: AllowList = AllowList {
 };
 
 pub(super) fn arguments(site: &Site<'_>, calls: bool, bench_endpoints: bool) -> Vec<String> {
-    let mut arguments = match site.upstream {
-        Some(socket) => vec!["proxy".to_owned(), format!("unix:{socket}")],
-        None => vec!["serve".to_owned(), site.root.display().to_string()],
+    let upstreams = site.upstreams.iter().map(|socket| format!("unix:{socket}"));
+    let serve = ["serve".to_owned(), site.root.display().to_string()];
+    let mut arguments = match (site.upstreams.is_empty(), site.has_application) {
+        (true, _) => serve.to_vec(),
+        (false, false) => std::iter::once("proxy".to_owned()).chain(upstreams).collect(),
+        (false, true) => {
+            let application = format!("app={}", upstreams.collect::<Vec<_>>().join(","));
+            let route = format!("{APPLICATION}=app");
+            let options = ["--upstream".to_owned(), application, "--route".to_owned(), route];
+            serve.into_iter().chain(options).collect()
+        }
     };
     let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
     option("--listen", site.address.to_string());
@@ -91,7 +99,7 @@ pub(super) fn arguments(site: &Site<'_>, calls: bool, bench_endpoints: bool) -> 
     option("--stats-json", site.dir.join(STATS).display().to_string());
     arguments.extend(settings(site.spec));
     // These two take a value only behind an equals sign.
-    if bench_endpoints && site.upstream.is_none() {
+    if bench_endpoints && site.upstreams.is_empty() {
         arguments.push("--bench-endpoints=on".to_owned());
     }
     if calls {

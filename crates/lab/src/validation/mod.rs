@@ -10,6 +10,7 @@ mod probe;
 mod references;
 mod rules;
 mod sweep;
+mod upstream;
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 
 use super::references::known_servers;
 use super::rules::must;
-use super::{load, overload, probe};
+use super::{load, overload, probe, upstream};
 use crate::experiment::{Axis, Experiment, Generator, Pace, RateUnit, Sweep};
 
 pub(super) fn sweep(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
@@ -17,6 +17,7 @@ pub(super) fn sweep(experiment: &Experiment, sweep: &Sweep) -> Result<(), String
     }
     load::load(id, &sweep.load)?;
     overload::sweep(sweep)?;
+    upstream::sweep(experiment, sweep).map_err(|why| format!("sweep {id}: {why}"))?;
     let servers = experiment.servers_of(sweep, &[]);
     let mut servers = servers.iter().filter_map(|index| experiment.server.get(*index));
     if !sweep.load.mix.is_empty() {
