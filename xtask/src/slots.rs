@@ -1,6 +1,6 @@
-//! What taking and giving a slot costs, by a tree of bitmaps, by a scan and from a
-//! list. The measuring is an example of `weir-dispatch`, built for release and run as a process;
-//! here its lines are kept and made into a table.
+//! Cost of taking and giving a slot, by a tree of bitmaps, by a search of entries, by a scan of
+//! bits and from a list. The measuring is an example of `weir-dispatch`, built for release and run
+//! as a process; here its lines are kept and made into a table.
 
 use std::fmt::Write;
 use std::fs;
@@ -28,8 +28,9 @@ pub(crate) struct SlotsArgs {
 }
 
 /// The stores, with what a table calls them.
-const STORES: [(&str, &str); 4] = [
+const STORES: [(&str, &str); 5] = [
     ("tree", "tree of bitmaps"),
+    ("entries", "search of entries"),
     ("scan", "scan of bits"),
     ("list", "list, last in first out"),
     ("nothing", "nothing: the loop itself"),
@@ -43,7 +44,7 @@ rounds, with the least and the most. All slots are taken first and given back by
 share is left; then one of them by chance is given and one is taken, again and again. The last
 column is the loop with no store at all, which is in all of them.
 
-The tree and the scan take the lowest free number, the list the one that was given last.
+The tree, the search and the scan take the lowest free number, the list the one that was given last.
 Lowest-first has a price: the tree's walk is longer than a pop. And it has a use: the numbers in
 use become dense again after a peak, so that tables indexed by them stay small and in the cache,
 and what is as long as the highest number, as a bitmap for select is, is short. How dense after the

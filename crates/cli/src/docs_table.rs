@@ -10,16 +10,17 @@ use weir_load::config::PATH_PRESETS;
 use weir_load::measure::ErrorKind;
 use weir_load::workload::NamedWorkload;
 use weir_server::accept::PolicyName;
-use weir_server::{OUTPUTS, PRESETS, Preset, accept, architecture, readiness, stats};
+use weir_server::{OUTPUTS, PRESETS, Preset, accept, architecture, readiness, slots, stats};
 
 /// Names of the tables.
-pub(crate) const NAMES: [&str; 23] = [
+pub(crate) const NAMES: [&str; 24] = [
     "architectures",
     "architecture-options",
     "architecture-presets",
     "accept-policies",
     "mechanisms",
     "mechanism-options",
+    "slot-searches",
     "output-paths",
     "presets",
     "options",
@@ -48,6 +49,7 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         "architecture-presets" => architecture_presets(),
         "mechanisms" => mechanisms(),
         "mechanism-options" => mechanism_options(),
+        "slot-searches" => slot_searches(),
         "output-paths" => output_paths(),
         "presets" => presets(),
         "options" => options(find(cli, &["serve"]), |arg| !is_of_upstreams(arg)),
@@ -81,6 +83,13 @@ fn in_flight_policies() -> String {
         accept::upstream::TABLE
             .iter()
             .map(|row| [code(row.spelling), row.summary.into(), row.source.into()]),
+    )
+}
+
+fn slot_searches() -> String {
+    table(
+        ["slots", "how the lowest free one is found", "source"],
+        slots::TABLE.iter().map(|row| [code(row.spelling), row.summary.into(), row.source.into()]),
     )
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args, ValueEnum};
 use weir_server::accept::{self, Controls, Limit, Refusal, SynFilter};
-use weir_server::{Address, OUTPUTS, PRESETS, architecture, readiness};
+use weir_server::{Address, OUTPUTS, PRESETS, architecture, readiness, slots};
 
 use crate::forwarding::{ForwardOptions, RouteOptions};
 use crate::values;
@@ -74,6 +74,11 @@ pub(crate) struct ServerOptions {
     /// An option of the mechanism, as name=number; may be repeated (listed in docs/mechanisms.md)
     #[arg(long, value_name = "NAME=N")]
     pub mechanism_option: Vec<String>,
+
+    /// How the lowest free slot for a connection is found
+    #[arg(long, value_name = "NAME", default_value = slots::TABLE[0].spelling,
+          value_parser = slot_searches())]
+    pub slots: String,
 
     /// A named strategy, as of the papers' servers: it sets the following options, up to --caching
     #[arg(long, value_name = "NAME", default_value = PRESETS[0].name, value_parser = presets())]
@@ -383,6 +388,10 @@ fn architectures() -> PossibleValuesParser {
 /// Accepts the names in the table of mechanisms.
 pub(crate) fn mechanisms() -> PossibleValuesParser {
     PossibleValuesParser::new(readiness::TABLE.iter().map(|row| row.spelling))
+}
+
+fn slot_searches() -> PossibleValuesParser {
+    PossibleValuesParser::new(slots::TABLE.iter().map(|row| row.spelling))
 }
 
 fn policies() -> PossibleValuesParser {

@@ -12,7 +12,7 @@ use clap::{CommandFactory, Parser};
 use weir_server::readiness::settings::Settings;
 use weir_server::{
     Config, ErrorPage, IpNet, LogFormat, LogTarget, OUTPUTS, OutputPath, PRESETS, Server, Signal,
-    Strategy, Timeouts, accept, architecture, content, readiness, stats,
+    Strategy, Timeouts, accept, architecture, content, readiness, slots, stats,
 };
 
 use crate::forwarding::{self, Forwarding};
@@ -144,6 +144,7 @@ fn server_configuration(
         .find(|row| row.spelling == options.mechanism)
         .ok_or("there is no such mechanism")?;
     let settings = Settings::parse(mechanism.tunables, &options.mechanism_option);
+    let slots = slots::TABLE.iter().find(|row| row.spelling == options.slots);
     let (arch, arch_settings) = architecture(&options, &strategy)?;
     let timeouts = timeouts(&options);
     let Forwarding { upstreams, routes } = forwarding;
@@ -159,6 +160,7 @@ fn server_configuration(
         arch_settings,
         mechanism: mechanism.name,
         mechanism_settings: settings.map_err(|why| format!("--mechanism-option: {why}"))?,
+        slots: slots.ok_or("there is no such search for slots")?.search,
         root,
         listen: options.listen,
         inherited: inherited_sockets(),

@@ -1,6 +1,7 @@
-//! Benchmark of slot allocation: the tree of bitmaps of `weir_dispatch::slots` beside a scan for
-//! the lowest free slot and a LIFO list of free slots. Writes a JSON line per measurement to
-//! standard output; `cargo xtask slots` makes a table of them.
+//! Benchmark of slot allocation: the tree of bitmaps and the search of entries of
+//! `weir_dispatch::slots` beside a scan of bits for the lowest free slot and a LIFO list of free
+//! slots. Writes a JSON line per measurement to standard output; `cargo xtask slots` makes a table
+//! of them.
 //!
 //! `slots ROUNDS MILLISECONDS`: the number of measurements of each case, and the duration of one.
 
@@ -8,7 +9,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use weir_dispatch::slots::Slots;
+use weir_dispatch::slots::{SlotScan, SlotTree};
 use weir_sys::process::thread_cpu_clock_ns;
 
 const CAPACITIES: [u32; 4] = [64, 1_000, 15_000, 200_000];
@@ -46,8 +47,24 @@ impl Store for Nothing {
     }
 }
 
-impl Store for Slots {
+impl Store for SlotTree {
     const NAME: &'static str = "tree";
+
+    fn new(capacity: u32) -> Self {
+        Self::new(capacity as usize)
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        self.allocate()
+    }
+
+    fn give(&mut self, slot: u32) {
+        self.free(slot);
+    }
+}
+
+impl Store for SlotScan {
+    const NAME: &'static str = "entries";
 
     fn new(capacity: u32) -> Self {
         Self::new(capacity as usize)
@@ -116,7 +133,8 @@ fn main() -> ExitCode {
         for (capacity, taken) in CAPACITIES.iter().flat_map(|&of| TAKEN.map(|taken| (of, taken))) {
             let place = Place { round, capacity, taken, time: Duration::from_millis(ms) };
             place.measure::<Nothing>();
-            place.measure::<Slots>();
+            place.measure::<SlotTree>();
+            place.measure::<SlotScan>();
             place.measure::<Scan>();
             place.measure::<List>();
         }

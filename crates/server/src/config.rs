@@ -9,6 +9,7 @@ use weir_accept::upstream::UpstreamConfig;
 use weir_accept::{PolicyConfig, SynFilter};
 use weir_content as content;
 use weir_dispatch::readiness;
+use weir_dispatch::slots::SlotSearch;
 
 use crate::architecture;
 use crate::strategy::Strategy;
@@ -175,6 +176,8 @@ pub struct Config {
     pub mechanism: readiness::MechanismName,
     /// Settings of the mechanism.
     pub mechanism_settings: readiness::settings::Settings,
+    /// How the lowest free slot for a connection is found.
+    pub slots: SlotSearch,
     /// Accept strategy.
     pub strategy: Strategy,
     /// Accept policy, with the strategy's name and limit. Its SYN filter and its eagerness are

@@ -29,5 +29,5 @@ pub use server::{Server, Signal};
 pub use strategy::{OUTPUTS, OutputPath, OutputRow, PRESETS, Preset, Strategy};
 pub use weir_accept as accept;
 pub use weir_content as content;
-pub use weir_dispatch::readiness;
+pub use weir_dispatch::{readiness, slots};
 pub use weir_stats as stats;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use weir_dispatch::slots::Slots;
+use weir_dispatch::slots::SlotTree;
 
 use super::action::{Interest, SocketEvent, SocketUse};
 use super::background::Background;
@@ -60,7 +60,7 @@ pub(super) struct Worker<'a, S: Stack> {
     index: usize,
     clock: Clock,
     stack: S,
-    slots: Slots,
+    slots: SlotTree,
     connections: Vec<Connection<S::Socket>>,
     /// Number of connections with a socket.
     open: u64,
@@ -93,7 +93,7 @@ impl<'a, S: Stack> Worker<'a, S> {
             index,
             clock,
             stack,
-            slots: Slots::new(open_max),
+            slots: SlotTree::new(open_max),
             connections: Vec::new(),
             open: 0,
             next_pair: index,

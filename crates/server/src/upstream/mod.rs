@@ -50,7 +50,8 @@ impl Upstreams {
     ) -> Self {
         shared.register(loop_index, waker);
         let offset_ns = shared.now_ns().saturating_sub(now_ns);
-        let sockets = Sockets::new(config.upstreams.iter().map(|each| each.servers.len()));
+        let servers = config.upstreams.iter().map(|each| each.servers.len());
+        let sockets = Sockets::new(config.slots, servers);
         Self {
             shared,
             config,

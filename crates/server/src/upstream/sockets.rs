@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use weir_dispatch::readiness::{Interest, Token};
-use weir_dispatch::slots::Slots;
+use weir_dispatch::slots::{SlotSearch, Slots};
 
 /// Maximum number of connections of one loop.
 const SOCKETS_MAX: usize = 1 << 20;
@@ -61,9 +61,9 @@ pub(crate) struct Sockets {
 
 impl Sockets {
     /// Creates the table for upstreams with so many servers.
-    pub(crate) fn new(servers: impl Iterator<Item = usize>) -> Self {
+    pub(crate) fn new(search: SlotSearch, servers: impl Iterator<Item = usize>) -> Self {
         Self {
-            slots: Slots::new(SOCKETS_MAX),
+            slots: Slots::new(search, SOCKETS_MAX),
             entries: Vec::new(),
             idle: servers.map(|count| vec![Vec::new(); count]).collect(),
             changed: Vec::new(),

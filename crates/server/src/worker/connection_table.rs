@@ -1,7 +1,7 @@
 //! The connections of one loop by slot; a generation tells successive uses of a slot apart.
 
 use weir_dispatch::readiness::Token;
-use weir_dispatch::slots::Slots;
+use weir_dispatch::slots::{SlotSearch, Slots};
 
 /// Table of connections. Reserved slots come first: the waker, then the listeners.
 pub(crate) struct ConnectionTable<C> {
@@ -27,8 +27,8 @@ impl<C> Entry<C> {
 
 impl<C> ConnectionTable<C> {
     /// Creates a table for `open_max` connections behind `reserved` slots.
-    pub(crate) fn new(reserved: u32, open_max: usize) -> Self {
-        let mut slots = Slots::new(reserved as usize + open_max);
+    pub(crate) fn new(search: SlotSearch, reserved: u32, open_max: usize) -> Self {
+        let mut slots = Slots::new(search, reserved as usize + open_max);
         for _ in 0..reserved {
             slots.allocate();
         }

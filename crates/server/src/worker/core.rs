@@ -119,8 +119,9 @@ impl<C> LoopCore<C> {
                 Listener::new(slot, socket, &context.config.policy, context.config.listenq)
             })
             .collect();
+        let reserved = FIRST_LISTENER + listeners.len() as u32;
         Self {
-            table: ConnectionTable::new(FIRST_LISTENER + listeners.len() as u32, open_max),
+            table: ConnectionTable::new(context.config.slots, reserved, open_max),
             listeners,
             timers: TimerWheel::new(0),
             expired: Vec::new(),

@@ -7,7 +7,9 @@ use rustix::fs::{Advice, fadvise};
 use weir_server::accept::{Controls, Limit, PolicyConfig, Refusal, SynFilter};
 use weir_server::content::Options;
 use weir_server::readiness::settings::Settings;
-use weir_server::{Config, OutputPath, PRESETS, Strategy, Timeouts, architecture, readiness};
+use weir_server::{
+    Config, OutputPath, PRESETS, Strategy, Timeouts, architecture, readiness, slots,
+};
 
 use crate::files::{Root, noise};
 
@@ -149,6 +151,7 @@ fn plain() -> Config {
         arch: architecture::ArchitectureName::Loop,
         arch_settings: Settings::default(),
         mechanism: readiness::TABLE[0].name,
+        slots: slots::TABLE[0].search,
         mechanism_settings: Settings::default(),
         strategy,
         policy: PolicyConfig {

@@ -1,4 +1,4 @@
-//! The lowest-numbered free slot, by a tree of bitmaps: ufalloc (banga-scalable §4.2).
+//! The lowest-numbered free slot, by a tree of bitmaps: the new ufalloc (banga-scalable §4.2).
 //!
 //! Level 0 has a bit per slot, set while it is taken. A bit of a higher level is set while the word
 //! below it is full. Finding the lowest free slot is a walk down from the top, with one
@@ -8,14 +8,14 @@ const WORD_BITS: usize = u64::BITS as usize;
 
 /// Allocation state of a fixed number of slots.
 #[derive(Debug)]
-pub struct Slots {
+pub struct SlotTree {
     /// Level 0 first; the last level is one word.
     levels: Vec<Vec<u64>>,
     capacity: usize,
     taken: usize,
 }
 
-impl Slots {
+impl SlotTree {
     /// Creates `capacity` free slots, numbered from 0.
     pub fn new(capacity: usize) -> Self {
         let mut levels = Vec::new();
@@ -79,7 +79,7 @@ impl Slots {
     }
 
     /// Returns whether a slot is taken; false for a number past the last.
-    pub fn is_taken(&self, slot: u32) -> bool {
+    fn is_taken(&self, slot: u32) -> bool {
         let index = slot as usize;
         self.levels[0]
             .get(index / WORD_BITS)
@@ -94,43 +94,6 @@ impl Slots {
                 return;
             }
             index = word;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn a_slot_that_somebody_else_chose_is_claimed_once() {
-        let mut slots = Slots::new(70);
-        assert!(slots.claim(1) && !slots.claim(1) && !slots.claim(70));
-        assert_eq!((slots.allocate(), slots.allocate()), (Some(0), Some(2)));
-        slots.free(1);
-        assert_eq!((slots.allocate(), slots.taken()), (Some(1), 3));
-    }
-
-    #[test]
-    fn the_lowest_free_slot_is_taken_whatever_came_before() {
-        for capacity in [1, 63, 64, 65, 4096, 4097, 10_000] {
-            let mut slots = Slots::new(capacity);
-            let mut free: BTreeSet<u32> = (0..capacity as u32).collect();
-            let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-            for _ in 0..5 * capacity + 1000 {
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
-                if random % 16 < 9 {
-                    assert_eq!(slots.allocate(), free.pop_first());
-                } else {
-                    let slot = (random >> 8) as u32 % capacity as u32;
-                    slots.free(slot);
-                    free.insert(slot);
-                }
-                assert_eq!(slots.taken(), capacity - free.len());
-            }
         }
     }
 }
