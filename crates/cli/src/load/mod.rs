@@ -5,6 +5,7 @@
 //! `output`). Driving a load, measuring it and interpreting the results are all in `weir-load`.
 
 mod connections;
+mod day;
 mod files;
 mod input;
 mod link;
@@ -35,6 +36,7 @@ pub(crate) fn load(options: LoadOptions) -> Result<ExitCode, String> {
         Some(LoadTask::Scan(options)) => scan::scan(&options),
         Some(LoadTask::Files(options)) => files::files(&options),
         Some(LoadTask::Trace(options)) => trace::trace(&options),
+        Some(LoadTask::Day(options)) => day::day(&options),
         Some(LoadTask::Link(options)) => link::link(&options),
     }
 }
@@ -111,6 +113,9 @@ mod tests {
             ("--rate 5 scan http://h/", "cannot be used with"),
             ("files", "DIR"),
             ("files x", "--workload"),
+            ("files x --workload 2k --log y", "--log"),
+            ("day", "FILE"),
+            ("day x --objects 0", "--objects"),
             ("trace x --workload 2k", "specweb99"),
             ("link --path lan --clients a", "--servers"),
             ("link --path fast --clients a --servers b", "satellite"),

@@ -20,6 +20,9 @@ use crate::values;
 /// memory.
 const REQUESTS_MAX: u32 = 1_000_000;
 
+/// Maximum number of objects of a day.
+const OBJECTS_MAX: i64 = 10_000_000;
+
 /// Minimum number of sessions in a trace: with fewer, shares cannot be told from chance.
 const TRACE_SESSIONS_MIN: u64 = 1000;
 
@@ -43,6 +46,8 @@ pub(crate) enum LoadTask {
     Files(FilesOptions),
     /// Write a workload's sessions as a file for --wsesslog
     Trace(TraceOptions),
+    /// Write the access log of a made-up day of a proxy, for --replay
+    Day(DayOptions),
     /// Join two network namespaces by a link on which each client has a path of its own
     Link(LinkOptions),
 }
@@ -398,8 +403,12 @@ pub(crate) struct FilesOptions {
     pub dir: PathBuf,
 
     /// Workload whose files to write
-    #[arg(long, value_name = "NAME", value_parser = named())]
-    pub workload: String,
+    #[arg(long, value_name = "NAME", value_parser = named(), required_unless_present = "log")]
+    pub workload: Option<String>,
+
+    /// Common or Combined access log whose files to write, in the lengths that it has of them
+    #[arg(long, value_name = "FILE", conflicts_with = "workload")]
+    pub log: Option<PathBuf>,
 
     /// Size of the file set of specweb99, MiB
     #[arg(long, value_name = "N", default_value = "100",
@@ -439,6 +448,28 @@ pub(crate) struct TraceOptions {
     /// Path below which the files are
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub base: String,
+}
+
+/// Options of `weir load day`.
+#[derive(Debug, Args)]
+pub(crate) struct DayOptions {
+    /// File to write, or - for standard output
+    #[arg(value_name = "FILE|-")]
+    pub file: PathBuf,
+
+    /// Number of requests
+    #[arg(long, value_name = "N", default_value = "2600000",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub requests: u64,
+
+    /// Number of objects that they may name
+    #[arg(long, value_name = "N", default_value = "100000",
+          value_parser = clap::value_parser!(u32).range(1..=OBJECTS_MAX))]
+    pub objects: u32,
+
+    /// Seed of all random draws
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: u64,
 }
 
 /// Options of `weir load link`.

@@ -46,9 +46,17 @@ pub fn write(
     workload: NamedWorkload,
     options: &FileSetOptions,
 ) -> Result<FilesWritten, String> {
+    write_all(dir, list(workload, options)?)
+}
+
+/// Writes files of these paths below `dir` and lengths in bytes, likewise.
+///
+/// # Errors
+/// A sentence: an I/O error, with the path.
+pub fn write_all(dir: &Path, files: Vec<(String, u64)>) -> Result<FilesWritten, String> {
     let mut summary = FilesWritten::default();
     let mut text = Vec::new();
-    for (path, bytes) in list(workload, options)? {
+    for (path, bytes) in files {
         let path = dir.join(path);
         write_file(&path, fitting(&mut text, bytes))
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;

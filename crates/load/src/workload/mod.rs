@@ -7,9 +7,12 @@
 use std::fmt;
 
 mod built;
+pub mod day;
+mod draw;
 pub mod files;
 #[cfg(test)]
 mod fixtures;
+pub mod logged_files;
 mod named;
 pub mod replay;
 pub mod sessions;

@@ -126,15 +126,17 @@ fn plan(
     Replay { arrivals: ArrivalLaw::Trace(arrivals.into()), built, counts }
 }
 
-/// The fields of a log line that a replay needs.
-struct LogEntry {
+/// The fields of a log line that matter here.
+pub(super) struct LogEntry {
     unix_s: i64,
     /// Request line, unescaped.
-    request: Vec<u8>,
+    pub(super) request: Vec<u8>,
+    /// Length of the reply's body, bytes; `None` if the log has none.
+    pub(super) bytes: Option<u64>,
 }
 
 /// Parses a line: `%h %l %u [%t] "%r" %>s %b`, with or without more after a space.
-fn log_entry(line: &[u8]) -> Option<LogEntry> {
+pub(super) fn log_entry(line: &[u8]) -> Option<LogEntry> {
     let (client, rest) = split_at(line.trim_ascii_end(), b" [")?;
     // A user's name may have spaces in it.
     if client.split(|&byte| byte == b' ').count() < 3 {
@@ -147,7 +149,8 @@ fn log_entry(line: &[u8]) -> Option<LogEntry> {
     let status = fields.next().filter(|field| field.len() == 3 && number(field));
     let bytes = fields.next().filter(|field| *field == b"-" || number(field));
     (status.is_some() && bytes.is_some()).then_some(())?;
-    Some(LogEntry { unix_s: unix_s(time)?, request })
+    let bytes = bytes.and_then(|field| std::str::from_utf8(field).ok()?.parse().ok());
+    Some(LogEntry { unix_s: unix_s(time)?, request, bytes })
 }
 
 fn split_at<'a>(text: &'a [u8], separator: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
@@ -191,7 +194,7 @@ fn letter(escaped: u8) -> u8 {
 
 /// Returns method and target of `METHOD target HTTP/x[.y]`. `None` for anything else, to which a
 /// server replies with a 400, and for a CONNECT, which does not request a resource.
-fn request_line(line: &[u8]) -> Option<(&str, String)> {
+pub(super) fn request_line(line: &[u8]) -> Option<(&str, String)> {
     let mut parts = line.split(|&byte| byte == b' ');
     let (method, uri, version) = (parts.next()?, parts.next()?, parts.next()?);
     let token = !method.is_empty() && method.iter().all(|&byte| is_token(byte));

@@ -9,6 +9,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
 
 use super::built::BuiltWorkload;
+use super::draw::{cumulative, pick};
 use super::target::below;
 use crate::config::Workload;
 use crate::session::{
@@ -149,22 +150,6 @@ fn directory_shares(set: FileSet) -> Vec<f64> {
     let weights = (1..=set.directories).map(|rank| 1.0 / f64::from(rank));
     let total: f64 = weights.clone().sum();
     weights.map(|weight| weight / total).collect()
-}
-
-fn cumulative(shares: &[f64]) -> Vec<f64> {
-    let mut sum = 0.0;
-    let add = |share: &f64| {
-        sum += share;
-        sum
-    };
-    shares.iter().map(add).collect()
-}
-
-/// Returns the index of the interval into which `point` (0 to 1) falls; the last one if rounding
-/// left the sum short of it.
-fn pick(cumulative: &[f64], point: f64) -> u32 {
-    let index = cumulative.partition_point(|&sum| sum <= point);
-    index.min(cumulative.len().saturating_sub(1)) as u32
 }
 
 fn requests_of_connection(chance: &mut Xoshiro256PlusPlus) -> u64 {
