@@ -143,6 +143,13 @@ pub enum Stroke {
         /// True if the line is dashed.
         dashed: bool,
     },
+    /// Marks without intervals that no line joins, for samples.
+    Dots {
+        /// Colour index; series that belong together share one.
+        colour: u32,
+        /// Index of the mark's shape.
+        shape: u32,
+    },
     /// Grey steps, for the offered load as opposed to the results.
     Offered,
 }

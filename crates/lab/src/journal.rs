@@ -45,6 +45,9 @@ pub struct Request {
     /// Another build of weir, run beside this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<PathBuf>,
+    /// An access log of a day, replayed by sweeps with a day in the place of a made-up one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<PathBuf>,
     /// The precision asked for; replaces that of the files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
@@ -299,6 +302,7 @@ mod tests {
             seed: 1,
             only: Vec::new(),
             against: None,
+            log: None,
             precision: None,
         }
     }

@@ -90,6 +90,9 @@ pub struct Point {
     /// Results of the clients beside the load, if there were any.
     #[serde(rename = "beside", default, skip_serializing_if = "Option::is_none")]
     pub background_load: Option<BackgroundLoad>,
+    /// Samples of a day, in their order; empty if the load is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<DaySample>,
     /// Cost of the event mechanism by itself, for a probe; there is no load then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeResult>,
@@ -107,6 +110,19 @@ impl Point {
         let is_doubted = core_time && server.doubt.is_some();
         self.load.has_valid_counts() && !is_stolen && !is_doubted
     }
+}
+
+/// A part of a replayed day: a quarter-hour, if there are 96.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq)]
+pub struct DaySample {
+    /// Requests that the server took, per second of the run.
+    pub request_rate: f64,
+    /// Connections open at its end.
+    pub open: f64,
+    /// User time of the server's processes, as a share of the time of its processors, 0 to 1.
+    pub user: f64,
+    /// System time of the same.
+    pub system: f64,
 }
 
 /// The report of a load generator, in a common form for all of them.

@@ -5,6 +5,9 @@ use crate::file_set::FileSet;
 /// The workload that is a page of text.
 pub(crate) const PAGE: &str = "page-40k";
 
+/// The workload that is the log of a day: of a sweep with a day alone.
+pub(crate) const DAY: &str = "day";
+
 /// Maximum size of a single file, in KiB.
 const FILE_KIB_MAX: u64 = 1 << 20;
 
@@ -27,7 +30,7 @@ pub fn path_of(workload: &str) -> String {
 pub fn file_of(workload: &str) -> Option<String> {
     match workload {
         PAGE => Some("/page.html".to_owned()),
-        "specweb99" => None,
+        "specweb99" | DAY => None,
         sized if file_size(sized).is_some() => Some(format!("/{sized}.bin")),
         several if FileSet::named(several).is_some() => None,
         small => Some(format!("/{small}.txt")),

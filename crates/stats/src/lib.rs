@@ -9,8 +9,10 @@
 mod counters;
 mod intervals;
 pub mod page;
+mod regression;
 mod report;
 
 pub use counters::{Counter, Counters, Row, TABLE};
 pub use intervals::{Bootstrap, Interval, coverage_max, mean, median, quantile, ratios};
+pub use regression::Line;
 pub use report::{CallRow, Derived, LoopReport, Report};

@@ -126,6 +126,37 @@ sweep = "mute"
 columns = ["reply_rate", "beside.connect_rate"]
 "#;
 
+/// A day of few requests, through a proxy whose upstream is apart.
+const DAY: &str = r#"
+title = "A small day"
+question = "Is it sampled?"
+
+[[server]]
+id = "one"
+label = "weir"
+kind = "weir"
+proxy = true
+upstream-apart = true
+
+[[sweep]]
+id = "day"
+x = "rate"
+values = [40]
+repetitions = 1
+day = { samples = 4, objects = 10 }
+
+[sweep.load]
+workload = "day"
+warmup-s = 0
+duration-s = 2.0
+timeout-s = 5.0
+
+[[scatter]]
+id = "cost"
+title = "Cost"
+sweep = "day"
+"#;
+
 /// Two mechanisms on their own, and one that does not exist.
 const PROBE: &str = r#"
 title = "A small probe"
@@ -296,6 +327,26 @@ fn a_spike_is_kept_along_time_and_clients_beside_a_load_are_counted() {
     }
     let table = fs::read_to_string(out.join("tables/mute.csv")).unwrap();
     assert!(table.contains("connections made beside the load"), "{table}");
+    assert_eq!(processes_of(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_day_is_replayed_sampled_and_drawn() {
+    let _alone = alone();
+    let dir = folder();
+    let out = dir.path().join("out");
+    fs::write(dir.path().join("day.toml"), DAY).unwrap();
+    let ran = run(&mut lab(&dir, &["run", "day.toml", "--out", "out"]));
+    assert_eq!(code(&ran), Some(0), "{}", ran.stderr);
+    let lines = lines(&out);
+    let point = lines.iter().rfind(|line| line["record"] == "point").unwrap();
+    let samples = point["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), 4, "{point}");
+    let rate = |sample: &Value| sample["request_rate"].as_f64().unwrap();
+    // The night before noon has fewer requests than the noon.
+    assert!(rate(&samples[0]) < rate(&samples[2]), "{point}");
+    assert!(point["load"]["replies"].as_u64().unwrap() > 70, "{point}");
+    assert!(out.join("figures/cost.svg").exists() && out.join("tables/cost-lines.csv").exists());
     assert_eq!(processes_of(dir.path()), Vec::<String>::new());
 }
 

@@ -81,6 +81,9 @@ pub(crate) struct RunOptions {
     /// Another build of weir: each weir of the experiment is measured beside one that runs it
     #[arg(long, value_name = "FILE")]
     pub against: Option<PathBuf>,
+    /// Common or Combined access log of a day, replayed where the experiment has a made-up one
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
     /// Use the loopback of this machine even where namespaces can be made
     #[arg(long)]
     pub loopback: bool,

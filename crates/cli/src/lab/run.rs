@@ -45,6 +45,7 @@ fn request(
         file.canonicalize().map_err(|error| format!("{}: {error}", file.display()))
     };
     let against = options.against.as_ref().map(found).transpose()?;
+    let log = options.log.as_ref().map(found).transpose()?;
     // An experiment by itself is judged by its paper's claims too.
     let paper = paper
         .map(str::to_owned)
@@ -59,6 +60,7 @@ fn request(
         seed: options.seed,
         only: options.only.clone(),
         against,
+        log,
         precision: options.precision.map(precise).transpose()?,
     })
 }

@@ -80,6 +80,12 @@ pub(super) fn sweep(study: &Study<'_>, index: usize, repetitions: u32, scale: f6
     if sweep.load.idle > 0 {
         parts.push(format!("{} idle connections beside the load", sweep.load.idle));
     }
+    if let Some(day) = sweep.day {
+        parts.push(format!(
+            "each point replays the log of a made-up day, in {} samples of equal length",
+            day.samples
+        ));
+    }
     parts.extend(sweep.background_load.as_ref().map(|spec| background_load(sweep, spec)));
     parts.extend(upstream::describe(sweep, scale));
     parts.extend(burning(study, index));
@@ -252,7 +258,8 @@ fn burning(study: &Study<'_>, index: usize) -> Vec<String> {
 /// Describes the server behind a proxy.
 fn behind(spec: &ServerSpec) -> Option<String> {
     let label = &spec.label;
-    let of = "passes on what a weir serve on the same processors answers";
+    let whose = if spec.is_upstream_apart() { "the client's" } else { "the same" };
+    let of = format!("passes on what a weir serve on {whose} processors answers");
     match spec.proxy_burn_us() {
         Some(us) => Some(format!("{label} {of}, which burns {us} µs for each request")),
         None if spec.is_weir_proxy() || spec.gzip() && spec.kind() == Kind::Haproxy => {

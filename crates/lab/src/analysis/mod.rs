@@ -13,6 +13,7 @@ mod matrix;
 pub(crate) mod precision;
 mod remarks;
 mod saturation;
+mod scatter;
 mod study;
 mod tables;
 mod terms;
@@ -112,6 +113,13 @@ fn chapter(input: &Input<'_>, study: &Study<'_>) -> Chapter {
         remarks.extend(remark.map(|remark| (figure.id.clone(), remark)));
         pictures.extend(pair);
     }
+    let mut lines = Vec::new();
+    for figure in &experiment.scatter {
+        let Some((picture, sheet, remark)) = scatter::scatter(study, figure) else { continue };
+        remarks.extend(remark.map(|remark| (figure.id.clone(), remark)));
+        pictures.push(picture);
+        lines.push(sheet);
+    }
     pictures.extend(machine_drift::picture(study));
     if study.stray > 0 {
         let text = format!("{} points that the experiment no longer has are not used", study.stray);
@@ -135,7 +143,7 @@ fn chapter(input: &Input<'_>, study: &Study<'_>) -> Chapter {
         servers: servers(study),
         sweeps: sweeps(input, study),
         pictures,
-        sheets: matrices.chain(sheets).collect(),
+        sheets: lines.into_iter().chain(matrices).chain(sheets).collect(),
         saturations: saturation::saturations(study),
         judged: Vec::new(),
         tally: remarks::tally(study, input.planned),

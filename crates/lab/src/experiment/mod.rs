@@ -2,6 +2,7 @@
 //! types; validation, running points and drawing figures happen elsewhere.
 
 mod claim;
+mod day;
 mod figure;
 pub(crate) mod file;
 mod load;
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 pub use claim::{Claim, Quantity, Sum};
+pub use day::{CpuMode, DaySpec, ScatterFigure};
 pub use figure::{At, Cells, Figure, Matrix, Position, Table, TimelineFigure};
 pub use load::{Arrivals, Generator, LoadSpec, Pace, RequestClass};
 pub use overload::{BackgroundLoadKind, BackgroundLoadSpec, NeighbourSpec, SpikeSpec};
@@ -61,6 +63,9 @@ pub struct Experiment {
     /// Figures drawn over time.
     #[serde(default)]
     pub timeline: Vec<TimelineFigure>,
+    /// Figures of the samples of days.
+    #[serde(default)]
+    pub scatter: Vec<ScatterFigure>,
     /// Tables made from the sweeps.
     #[serde(default)]
     pub table: Vec<Table>,

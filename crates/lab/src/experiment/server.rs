@@ -124,6 +124,9 @@ pub struct WeirSettings {
     pub burn_us: Option<BurnUs>,
     /// True to run `weir proxy` in front of a `weir serve` on the same processors, which burns it.
     pub proxy: bool,
+    /// proxy: true to run that server on the client's processors, as on a machine of its own: its
+    /// time is then not the proxy's.
+    pub upstream_apart: bool,
 }
 
 impl WeirSettings {
@@ -215,6 +218,11 @@ impl ServerSpec {
             Program::Weir(settings) => Some(settings),
             _ => None,
         }
+    }
+
+    /// Returns whether it is a `weir proxy` whose upstream runs on the client's processors.
+    pub fn is_upstream_apart(&self) -> bool {
+        self.weir().is_some_and(|weir| weir.proxy && weir.upstream_apart)
     }
 
     /// Returns whether it is a `weir proxy`.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::day::DaySpec;
 use super::load::LoadSpec;
 use super::overload::{BackgroundLoadSpec, NeighbourSpec, SpikeSpec};
 use super::precision::Precision;
@@ -87,6 +88,8 @@ pub struct Sweep {
     pub timeline_ms: Option<Bounded<10, 10_000>>,
     /// Steps the load up and down again; `x` is the rate during the spike.
     pub spike: Option<SpikeSpec>,
+    /// Replays the log of a day in each point, and samples it; `x` is its mean rate.
+    pub day: Option<DaySpec>,
     /// Additional clients alongside the load.
     #[serde(rename = "beside")]
     pub background_load: Option<BackgroundLoadSpec>,

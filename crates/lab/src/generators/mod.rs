@@ -22,7 +22,7 @@ use crate::record::LoadResult;
 use mix::MeasuredWindow;
 use request::{GeneratorOutput, Invocation, ReportContext, installed};
 
-pub use request::{LoadRequest, Spike};
+pub use request::{LoadRequest, Replay, Spike};
 
 /// Grace period for a generator to end after its window and its timeout.
 const END_WITHIN: Duration = Duration::from_secs(30);

@@ -37,6 +37,8 @@ pub struct LoadRequest<'a> {
     /// Begin and end of what happens to the server meanwhile, in seconds from the first bin; a
     /// spike has times of its own.
     pub steps_s: Option<(f64, f64)>,
+    /// A log to replay; it sets the rate and the requests instead.
+    pub replay: Option<&'a Replay>,
     /// Seconds between the two requests of a session, sent on one connection; replaces the
     /// workload's own sessions.
     pub twice_s: Option<f64>,
@@ -76,6 +78,9 @@ impl LoadRequest<'_> {
         }
         if self.conns.is_some() {
             return Err(format!("{name} has no connections that share a rate"));
+        }
+        if self.replay.is_some() {
+            return Err(format!("{name} replays no log"));
         }
         if self.spike.is_some() || self.timeline_ms.is_some() || self.twice_s.is_some() {
             return Err(format!("{name} has no spikes, no timelines and no sessions of its own"));
@@ -166,6 +171,15 @@ pub(super) fn installed(name: &str) -> Result<PathBuf, String> {
 /// Converts seconds to a duration; fails unless they are finite, not negative and in range.
 pub(super) fn seconds(value: f64) -> Result<Duration, String> {
     Duration::try_from_secs_f64(value).map_err(|_| format!("{value} s is not a length of time"))
+}
+
+/// An access log, as passed to a load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replay {
+    /// The log.
+    pub log: PathBuf,
+    /// Speed, as a multiple of the logged one.
+    pub speed: f64,
 }
 
 /// A spike, as passed to a load: rates in sessions per second, durations in seconds.

@@ -28,6 +28,7 @@ fn request<'a>(load: &'a LoadSpec, dir: &'a Path, port: u16, weir: &'a Path) -> 
         idle: 0,
         conns: None,
         spike: None,
+        replay: None,
         twice_s: None,
         timeline_ms: None,
         sources: Loopback.client_sources(),
@@ -84,6 +85,20 @@ fn weir_load_reports_a_plausible_load() {
     assert!(result.generator.starts_with("weir load "), "{}", result.generator);
     assert!(result.command.contains("--json DIR/load.json"), "{}", result.command);
     assert_eq!(server.stop().how, Ok(()));
+}
+
+#[test]
+fn a_replay_has_the_log_in_place_of_a_rate_and_a_path() {
+    let spec = load(Generator::Weir, "day");
+    let replay = Replay { log: "/tmp/day.log".into(), speed: 1500.0 };
+    let (dir, weir) = (Path::new("/tmp"), Path::new("weir"));
+    let own = request(&spec, dir, 8080, weir);
+    let own = LoadRequest { rate: Some(9.0), replay: Some(&replay), prefix: "/x", ..own };
+    let words = weir::invocation(&own).unwrap().arguments.join(" ");
+    assert!(words.contains(" --replay /tmp/day.log --speed 1500 "), "{words}");
+    assert!(words.ends_with(" http://127.0.0.1:8080"), "{words}");
+    assert!(!words.contains("--rate") && !words.contains("--workload"), "{words}");
+    assert!(own.plain("wrk").unwrap_err().contains("replays no log"));
 }
 
 #[test]

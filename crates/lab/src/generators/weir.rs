@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::request::{
-    GeneratorOutput, Invocation, LoadRequest, REQUEST_LOG, ReportContext, seconds,
+    GeneratorOutput, Invocation, LoadRequest, REQUEST_LOG, Replay, ReportContext, seconds,
 };
 use super::timeline::{self, Grid};
 use super::{mix, set};
@@ -63,15 +63,7 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     let run_s = request.warmup_s + request.duration_s;
     let mut arguments = vec!["load".to_owned(), "--quiet".to_owned()];
     let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
-    match (request.rate, request.closed, request.spike) {
-        (Some(_), None, Some(spike)) => option("--arrivals", spike.law(request.warmup_s)),
-        (Some(rate), None, None) => {
-            option("--rate", rate.to_string());
-            load.arrivals.iter().for_each(|law| option("--arrivals", law.name().to_owned()));
-        }
-        (None, Some(conns), None) => option("--closed", conns.to_string()),
-        _ => return Err("weir load takes a rate or the connections of a closed loop".to_owned()),
-    }
+    pace(request)?.into_iter().for_each(|(name, value)| option(name, value));
     option("--duration", format!("{run_s}s"));
     option("--warmup", format!("{}s", request.warmup_s));
     option("--timeout", format!("{}s", load.timeout_s));
@@ -97,7 +89,7 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     }
     // The paths in a list are complete.
     let listed = set::listed(request).map_or_else(|| mix::listed(request), |set| Ok(Some(set)))?;
-    let (prefix, mut path) = if listed.is_some() {
+    let (prefix, mut path) = if listed.is_some() || request.replay.is_some() {
         ("", String::new())
     } else {
         (request.prefix, path_of(&load.workload))
@@ -124,6 +116,22 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     let prefix = prefix.trim_end_matches('/');
     arguments.push(format!("http://{}{prefix}{path}", request.server));
     Ok(Invocation { program: request.weir.to_owned(), arguments, window: window(request)? })
+}
+
+/// Returns the options that say when sessions start.
+fn pace(request: &LoadRequest<'_>) -> Result<Vec<(&'static str, String)>, String> {
+    match (request.rate, request.closed, request.spike, request.replay) {
+        (Some(_), None, None, Some(Replay { log, speed })) => {
+            Ok(vec![("--replay", log.display().to_string()), ("--speed", speed.to_string())])
+        }
+        (Some(_), None, Some(spike), None) => Ok(vec![("--arrivals", spike.law(request.warmup_s))]),
+        (Some(rate), None, None, None) => {
+            let law = request.load.arrivals.map(|law| ("--arrivals", law.name().to_owned()));
+            Ok(std::iter::once(("--rate", rate.to_string())).chain(law).collect())
+        }
+        (None, Some(conns), None, None) => Ok(vec![("--closed", conns.to_string())]),
+        _ => Err("weir load takes a rate or the connections of a closed loop".to_owned()),
+    }
 }
 
 /// Returns the options of the clients' TCP and of their addresses.

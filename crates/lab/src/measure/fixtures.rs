@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::record::{
-    BackgroundLoad, CallCount, ClientResult, CoreTime, Cores, Kernel, Key, LoadResult, Point,
-    ProbeResult, ServerResult, Spread, Timeline, Times, TracedDrops, WholeRun,
+    BackgroundLoad, CallCount, ClientResult, CoreTime, Cores, DaySample, Kernel, Key, LoadResult,
+    Point, ProbeResult, ServerResult, Spread, Timeline, Times, TracedDrops, WholeRun,
 };
 
 /// A point of 2 s at 1500 connections per second, with one reply each, on one processor; 2000
@@ -24,9 +24,11 @@ pub(crate) fn point() -> Point {
     }
 }
 
-/// The same point with clients beside the load, none of which the server has seen.
+/// The same point with clients beside the load, none of which the server has seen, and with samples
+/// of a day.
 pub(crate) fn crowded() -> Point {
-    Point { background_load: Some(background_load()), ..point() }
+    let samples = [1000.0, 2000.0, 3000.0].into_iter().map(day_sample).collect();
+    Point { background_load: Some(background_load()), samples, ..point() }
 }
 
 /// A point with a probe instead of a load, on the same processors.
@@ -102,6 +104,14 @@ fn timeline() -> Timeline {
         p50_us: vec![Some(1000); 20],
         p99_us: vec![Some(3000); 20],
     }
+}
+
+/// A sample in which each 1000 requests per second take a fifth of the processors, a quarter of it
+/// in user mode.
+fn day_sample(request_rate: f64) -> DaySample {
+    let share = request_rate / 5000.0;
+    let (user, system) = (share / 4.0, 0.75 * share);
+    DaySample { request_rate, open: request_rate / 10.0, user, system }
 }
 
 /// Clients with 1500 attempts per second, one in six of which is answered.

@@ -9,6 +9,7 @@
 mod arch;
 mod background_load;
 mod client;
+mod day;
 mod families;
 mod mechanism;
 mod metric;
@@ -140,6 +141,7 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
         .chain(mechanism::TABLE)
         .chain(arch::TABLE)
         .chain(timeline::TABLE)
+        .chain(day::TABLE)
         .chain(background_load)
 }
 

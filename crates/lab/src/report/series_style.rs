@@ -18,6 +18,8 @@ pub(super) struct SeriesStyle {
     pub dash: Option<(u32, u32)>,
     /// True if it is drawn as steps, each from its point to the next.
     pub steps: bool,
+    /// True if a line joins its points.
+    pub joined: bool,
 }
 
 /// The colour of a series.
@@ -137,13 +139,21 @@ const DASHES: [Option<(u32, u32)>; 4] = [None, Some((9, 4)), Some((3, 3)), Some(
 
 /// Returns the style of the `nth` series of a figure, drawn with this stroke.
 pub(super) fn series_style(nth: usize, stroke: Stroke) -> SeriesStyle {
-    let line = |ink, dash| SeriesStyle { ink, shape: None, dash, steps: false };
+    let line = |ink, dash| SeriesStyle { ink, shape: None, dash, steps: false, joined: true };
     match stroke {
         Stroke::Marks => SeriesStyle {
             ink: Ink::Series(nth % COLOURS.len()),
             shape: Some(&SHAPES[nth % SHAPES.len()]),
             dash: DASHES[nth % DASHES.len()],
             steps: false,
+            joined: true,
+        },
+        Stroke::Dots { colour, shape } => SeriesStyle {
+            ink: Ink::Series(colour as usize % COLOURS.len()),
+            shape: Some(&SHAPES[shape as usize % SHAPES.len()]),
+            dash: None,
+            steps: false,
+            joined: false,
         },
         Stroke::Line { colour, dashed } => {
             let (turn, colour) = (colour as usize / COLOURS.len(), colour as usize % COLOURS.len());

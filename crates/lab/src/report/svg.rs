@@ -197,14 +197,18 @@ fn marks(
 ) -> DrawResult {
     let colour = colour(look);
     let at = |x: f64, y: f64| seen(x, y).map(|(x, y)| place(x, y));
-    lines(sheet, series, look, place, seen)?;
+    if look.joined {
+        lines(sheet, series, look, place, seen)?;
+    }
     for mark in &series.marks {
         if let Some(estimate) = mark.estimate.filter(|estimate| estimate.n > 1) {
             whisker(sheet, at(mark.x, estimate.low), at(mark.x, estimate.high), colour)?;
         }
     }
+    // Samples are many, and close together.
+    let size = if look.joined { MARKER } else { MARKER / 2.0 };
     for point in points(series, place, seen).into_iter().flatten() {
-        sheet.draw(&Polygon::new(corners(shape, point, MARKER), colour.filled()))?;
+        sheet.draw(&Polygon::new(corners(shape, point, size), colour.filled()))?;
     }
     for mark in &series.marks {
         if let Some(point) = mark.invalid_value.and_then(|value| at(mark.x, value)) {
@@ -303,7 +307,9 @@ impl Legend {
             let (x, y) = (entry.x, top + entry.row * ROW + ROW / 2);
             let middle = (x + (GLYPH - 8) / 2, y);
             if let Some(look) = entry.look {
-                path(sheet, vec![(x, y), (x + GLYPH - 8, y)], look)?;
+                if look.joined {
+                    path(sheet, vec![(x, y), (x + GLYPH - 8, y)], look)?;
+                }
                 if let Some(shape) = look.shape {
                     let corners = corners(shape, middle, MARKER);
                     sheet.draw(&Polygon::new(corners, colour(look).filled()))?;

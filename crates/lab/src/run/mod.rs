@@ -5,6 +5,7 @@
 mod against;
 mod background_load;
 mod capacity;
+mod day;
 mod disturbance;
 mod neighbour;
 mod point;
@@ -395,7 +396,10 @@ fn is_done(journal: &Journal, experiments: &[NamedExperiment], step: &Step) -> b
         Task::Capacity => journal.has_capacity(&step.key),
         Task::Point => {
             let (_, experiment) = &experiments[step.experiment];
-            journal.has_point(&step.key, experiment.wants_core_time(), ATTEMPTS_MAX)
+            // A day is too long for the idle counter, and does without it.
+            let is_day = experiment.sweep[step.sweep].day.is_some();
+            let wants_core_time = experiment.wants_core_time() && !is_day;
+            journal.has_point(&step.key, wants_core_time, ATTEMPTS_MAX)
         }
         Task::Calls => journal.has_calls(&step.key),
     }

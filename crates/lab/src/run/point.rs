@@ -16,7 +16,7 @@ use crate::measure::cores::{CoreMeter, CoreReading};
 use crate::measure::traces::Traces;
 use crate::measure::weir_stats::Stats;
 use crate::measure::{self, Measured, Sample, identity};
-use crate::record::{ClientResult, Line, Point, ServerResult};
+use crate::record::{ClientResult, DaySample, Line, Point, ServerResult};
 use crate::servers::{RunningServer, StopResult};
 use crate::time::utc_now;
 
@@ -41,10 +41,11 @@ impl Runner {
             resolved.sweep.neighbour.map(|spec| Neighbour::start(spec, cpus)).transpose()?;
         let (from, to) = load.window();
         let background_load = self.background_load(resolved, (from, to))?;
-        sleep_until(started + from, resolved.stop)?;
-        let first = Edge::take(resolved.environment, (&meter, &traces), &mut server, &load)?;
-        sleep_through(resolved, &mut server, (started + from, started + to))?;
-        let second = Edge::take(resolved.environment, (&meter, &traces), &mut server, &load)?;
+        let window = (started + from, started + to);
+        let edges = edges(resolved, (&meter, &traces), (&mut server, &load), window)?;
+        let [Some(first), Some(second)] = [edges.first(), edges.last()] else {
+            return Err("the window has no edges".to_owned());
+        };
         let latest = started + to + resolved.patience();
         await_end(&mut load, latest, resolved.stop)?;
         neighbour.map_or(Ok(()), Neighbour::end)?;
@@ -64,7 +65,7 @@ impl Runner {
             config: server.config().map(str::to_owned),
             ..used
         };
-        count(&mut result, [first.snapshot, second.snapshot], server.stop());
+        count(&mut result, [&first.snapshot, &second.snapshot], server.stop());
         // After the server's end: the processors must be idle again.
         let own_s = own_times_s(resolved, &result, client.as_ref());
         let cores = meter.end([&first.cores, &second.cores], own_s);
@@ -79,6 +80,7 @@ impl Runner {
             cores,
             client,
             background_load,
+            samples: day_samples(resolved, &edges),
             ..Point::default()
         };
         point.flags = identity::flags(&point);
@@ -133,19 +135,63 @@ fn own_times_s(
     }
     let is_alone = resolved.sweep.neighbour.is_none();
     let server_s = is_alone.then(|| server.cpu_s());
-    let client = client.filter(|_| resolved.sweep.background_load.is_none());
+    let is_alone = resolved.sweep.background_load.is_none();
+    let client = client.filter(|_| is_alone && !resolved.server.is_upstream_apart());
     [server_s, client.map(ClientResult::cpu_s)]
 }
 
+/// Takes the edges of the window, and those between the samples of a day.
+fn edges(
+    resolved: &ResolvedPoint<'_>,
+    instruments: (&CoreMeter, &Traces),
+    (server, load): (&mut RunningServer, &RunningLoad),
+    (from, to): (Instant, Instant),
+) -> Result<Vec<Edge>, String> {
+    let parts = resolved.sweep.day.map_or(1, |day| *day.samples);
+    let at = |number| from + (to - from) * number / parts;
+    sleep_until(from, resolved.stop)?;
+    let mut edges = vec![Edge::take(resolved.environment, instruments, server, load)?];
+    for number in 1..=parts {
+        sleep_through(resolved, server, (at(number - 1), at(number)))?;
+        edges.push(Edge::take(resolved.environment, instruments, server, load)?);
+    }
+    Ok(edges)
+}
+
+/// Returns the samples of a day; none if the load is no day.
+fn day_samples(resolved: &ResolvedPoint<'_>, edges: &[Edge]) -> Vec<DaySample> {
+    let processors = resolved.environment.cpus(Side::Server).len().max(1) as f64;
+    let pairs = edges.windows(2).filter(|_| resolved.sweep.day.is_some());
+    pairs.filter_map(|pair| day_sample(pair, processors)).collect()
+}
+
+/// Returns the sample of a day between two edges; `None` if the server counts nothing itself.
+fn day_sample(edges: &[Edge], processors: f64) -> Option<DaySample> {
+    let [from, to] = edges else { return None };
+    let stats = [from, to].map(|edge| Stats::read(edge.snapshot.as_ref()?).ok());
+    let [Some(before), Some(after)] = stats else { return None };
+    let grown = after.since(&before).ok()?.totals;
+    let Measured { kernel, server: used, .. } = measure::between(&from.sample, &to.sample);
+    let total_s = kernel.window_s * processors;
+    let open = after.totals.get("accepted")? - after.totals.get("closed")?;
+    Some(DaySample {
+        request_rate: grown.get("requests")? / grown.get("elapsed_s")?,
+        open: open.max(0.0),
+        user: used.cpu_user_s / total_s,
+        system: used.cpu_system_s / total_s,
+    })
+    .filter(|sample| sample.request_rate.is_finite() && total_s > 0.0)
+}
+
 /// Adds weir's own counters; for other servers only how they ended.
-fn count(result: &mut ServerResult, snapshots: [Option<Value>; 2], ended: StopResult) {
+fn count(result: &mut ServerResult, snapshots: [&Option<Value>; 2], ended: StopResult) {
     result.trouble = ended.how.err();
-    let read = |value: Option<Value>| value.and_then(|value| Stats::read(&value).ok());
-    if let [Some(first), Some(second)] = snapshots.map(read)
+    let read = |value: Option<&Value>| value.and_then(|value| Stats::read(value).ok());
+    if let [Some(first), Some(second)] = snapshots.map(|value| read(value.as_ref()))
         && let Ok(between) = second.since(&first)
     {
         result.counted = between.totals;
         result.calls = between.calls;
     }
-    result.counted_whole = read(ended.stats).unwrap_or_default().totals;
+    result.counted_whole = read(ended.stats.as_ref()).unwrap_or_default().totals;
 }

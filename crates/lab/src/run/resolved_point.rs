@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::environment::Environment;
 use crate::experiment::{ServerSpec, Sweep};
-use crate::generators::Spike;
+use crate::generators::{Replay, Spike};
 use crate::plan::{Disturbance, Step};
 
 /// The place on a sweep, the server and the load.
@@ -25,6 +25,8 @@ pub(super) struct ResolvedPoint<'a> {
     pub rate: Option<f64>,
     pub spike: Option<Spike>,
     pub disturbance: Option<Disturbance>,
+    /// The log to replay, if the load is a day.
+    pub replay: Option<Replay>,
     pub idle: u32,
     pub conns: Option<u32>,
     /// Prefix of the workload's paths.

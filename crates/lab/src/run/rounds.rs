@@ -126,6 +126,7 @@ above = 1
             seed: 1,
             only: Vec::new(),
             against: None,
+            log: None,
             precision: None,
         }
     }

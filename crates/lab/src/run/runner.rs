@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use super::against::AGAINST;
+use super::day::DayLoad;
 use super::prepare;
 use super::resolved_point::ResolvedPoint;
 use super::sources::sources;
@@ -27,6 +28,8 @@ pub(super) struct Runner {
     weir: PathBuf,
     /// The build of weir that the run is compared with.
     against: Option<PathBuf>,
+    /// The log that days replay; by default a made-up one.
+    log: Option<PathBuf>,
     work: PathBuf,
     seed: u64,
     roots: BTreeMap<String, PathBuf>,
@@ -46,6 +49,7 @@ impl Runner {
         Self {
             weir: weir.to_owned(),
             against: request.against.clone(),
+            log: request.log.clone(),
             work,
             seed: request.seed,
             roots: BTreeMap::new(),
@@ -120,6 +124,13 @@ impl Runner {
         let capacity = capacity.unwrap_or(1.0);
         let root = self.root(&sweep.load)?;
         let (idle, conns) = plan::connections(sweep, step.key.x);
+        let (duration_s, seed) = (step.duration_s, plan::load_seed(self.seed, &step.key));
+        let day = |spec| {
+            let log = self.log.as_deref();
+            let day = DayLoad { spec, log, rate: step.key.x, duration_s, seed };
+            day.write(&self.weir, &self.work, &root)
+        };
+        let replay = sweep.day.map(day).transpose()?;
         Ok(ResolvedPoint {
             environment,
             stop,
@@ -134,7 +145,8 @@ impl Runner {
             conns,
             disturbance: plan::disturbance(sweep, step.duration_s),
             prefix: plan::prefix(server, sweep),
-            seed: plan::load_seed(self.seed, &step.key),
+            seed,
+            replay,
             counts_syns: experiment.wants_syns(),
         })
     }
@@ -201,6 +213,7 @@ impl Runner {
             conns: resolved.conns,
             spike: resolved.spike,
             steps_s: resolved.disturbance.map(|one| (one.from_s, one.to_s)),
+            replay: resolved.replay.as_ref(),
             twice_s: None,
             timeline_ms: None,
             sources: sources(resolved.environment, resolved.sweep).0,

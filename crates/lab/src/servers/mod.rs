@@ -253,7 +253,7 @@ impl RunningServer {
     }
 
     /// Returns the ids of the processes that all others descend from: the server's first process
-    /// and those of its upstreams.
+    /// and those of its upstreams, unless they are apart.
     pub fn pids(&self) -> Vec<u32> {
         std::iter::once(self.group.pid()).chain(self.upstreams.pids()).collect()
     }

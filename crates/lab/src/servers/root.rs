@@ -10,7 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::process_group::last_lines;
-use crate::workload::{PAGE, file_size};
+use crate::workload::{DAY, PAGE, file_size};
 
 /// Size of that page, in bytes.
 const PAGE_BYTES: usize = 40_960;
@@ -57,6 +57,10 @@ pub fn write_root(weir: &Path, workload: &str, mb: Option<&str>, dir: &Path) -> 
         let content: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
         return fs::write(&path, content)
             .map_err(|error| format!("cannot write {}: {error}", path.display()));
+    }
+    if workload == DAY {
+        // Its files are those of the log, which each point has of its own.
+        return Ok(());
     }
     let mut command = Command::new(weir);
     command.args(["load", "files"]).arg(dir).args(["--workload", workload]);

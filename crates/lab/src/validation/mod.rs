@@ -3,6 +3,7 @@
 
 pub mod allowed_options;
 mod claim;
+mod day;
 mod figure;
 mod load;
 mod overload;
@@ -14,7 +15,7 @@ mod upstream;
 
 use std::collections::BTreeMap;
 
-use crate::experiment::{Experiment, ServerSpec, TimelineFigure, file};
+use crate::experiment::{Experiment, ScatterFigure, ServerSpec, TimelineFigure, file};
 pub(crate) use rules::known_metric;
 use rules::{must, unique};
 
@@ -53,13 +54,15 @@ fn check(experiment: &Experiment) -> Result<(), String> {
         experiment.timeline.iter().flat_map(TimelineFigure::ids).collect();
     let tables = experiment.table.iter().map(|table| &table.id);
     let tables = tables.chain(experiment.matrix.iter().map(|matrix| &matrix.id));
-    let drawn = figures.chain(&along_time).chain(tables);
+    let of_days: Vec<String> = experiment.scatter.iter().flat_map(ScatterFigure::ids).collect();
+    let drawn = figures.chain(&along_time).chain(&of_days).chain(tables);
     unique("figure or table", drawn)?;
     labels(&experiment.server)?;
     experiment.server.iter().try_for_each(architecture)?;
     experiment.sweep.iter().try_for_each(|one| sweep::sweep(experiment, one))?;
     experiment.figure.iter().try_for_each(|one| figure::figure(experiment, one))?;
     experiment.timeline.iter().try_for_each(|one| overload::figure(experiment, one))?;
+    experiment.scatter.iter().try_for_each(|one| day::figure(experiment, one))?;
     experiment.table.iter().try_for_each(|one| figure::table(experiment, one))?;
     experiment.matrix.iter().try_for_each(|one| figure::matrix(experiment, one))?;
     unique("claim", experiment.claim.iter().map(|claim| &claim.id))?;

@@ -2,7 +2,7 @@
 
 use super::references::known_servers;
 use super::rules::must;
-use super::{load, overload, probe, upstream};
+use super::{day, load, overload, probe, upstream};
 use crate::experiment::{Axis, Experiment, Generator, Pace, RateUnit, Sweep};
 
 pub(super) fn sweep(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
@@ -20,6 +20,7 @@ pub(super) fn sweep(experiment: &Experiment, sweep: &Sweep) -> Result<(), String
     upstream::sweep(experiment, sweep).map_err(|why| format!("sweep {id}: {why}"))?;
     let servers = experiment.servers_of(sweep, &[]);
     let mut servers = servers.iter().filter_map(|index| experiment.server.get(*index));
+    day::sweep(sweep, servers.clone())?;
     if !sweep.load.mix.is_empty() {
         return load::mix(sweep, servers);
     }

@@ -77,8 +77,10 @@ fn glyph(look: SeriesStyle) -> Markup {
     let dash = look.dash.map(|(dash, gap)| format!("{dash} {gap}"));
     html! {
         svg width="34" height="14" viewBox="0 0 34 14" style=(colour) aria-hidden="true" {
-            line x1="1" y1="7" x2="33" y2="7" stroke="currentColor" stroke-width="2"
-                stroke-dasharray=[dash] {}
+            @if look.joined {
+                line x1="1" y1="7" x2="33" y2="7" stroke="currentColor" stroke-width="2"
+                    stroke-dasharray=[dash] {}
+            }
             @if let Some(shape) = look.shape {
                 polygon points=(corners(shape, 4.6)) fill="currentColor" {}
             }

@@ -66,6 +66,7 @@ fn series(picture: &Picture, nth: usize, series: &Series) -> Value {
         "colour": look.ink.variable(),
         "symbol": look.shape.map(|shape| shape.symbol),
         "steps": look.steps,
+        "joined": look.joined,
         "dash": look.dash.map_or("solid".to_owned(), |(dash, gap)| format!("{dash}px,{gap}px")),
         "x": at(|mark| Some(mark.x)),
         "y": at(|mark| mark.estimate.map(|e| e.value)),

@@ -29,8 +29,8 @@
       line: { color: ink, width: one.steps ? 1.5 : 2, dash: one.dash,
         shape: one.steps ? "hv" : "linear" } };
     // Lines along time have too many points for marks and bars.
-    const valid = one.symbol === null ? line : { ...line, mode: "lines+markers",
-      marker: { color: ink, size: 9, symbol: one.symbol },
+    const valid = one.symbol === null ? line : { ...line, mode: one.joined ? "lines+markers" : "markers",
+      marker: { color: ink, size: one.joined ? 9 : 6, symbol: one.symbol },
       error_y: { type: "data", symmetric: false, array: one.up, arrayminus: one.down,
         color: ink, thickness: 1.3, width: 4 } };
     const invalid = { ...all, x: one.invalid.x, y: one.invalid.y, text: one.invalid.text,

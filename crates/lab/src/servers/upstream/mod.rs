@@ -1,5 +1,6 @@
 //! Upstreams of a server that is a proxy, on Unix sockets in the run's directory and on the
-//! server's processors. They are part of the server under test.
+//! server's processors. They are part of the server under test, but for one that its settings put
+//! apart, on the client's processors.
 //!
 //! Where a server's settings ask for one, it is a `weir serve` with the same document root. Where a
 //! sweep does, it is an application, of which there may be several.
@@ -64,6 +65,8 @@ struct Upstream {
     workers: u32,
     dir: PathBuf,
     groups: Vec<PathBuf>,
+    /// Side whose processors it runs on: on the client's it is no part of the server.
+    side: Side,
     /// Its processes; `None` after its death.
     group: Option<ProcessGroup>,
     /// Its command, without the paths of this run.
@@ -98,9 +101,10 @@ impl Upstreams {
         self.all.iter().map(|one| format!("# {}: {}\n", one.socket, one.command)).collect()
     }
 
-    /// Returns the ids of their first processes.
+    /// Returns the ids of the first processes of those that are part of the server.
     pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
-        self.all.iter().filter_map(|one| one.group.as_ref()).map(ProcessGroup::pid)
+        let own = self.all.iter().filter(|one| one.side == Side::Server);
+        own.filter_map(|one| one.group.as_ref()).map(ProcessGroup::pid)
     }
 
     /// Returns whether all run.
@@ -166,6 +170,8 @@ impl Upstream {
             Some(application) => application::command(application, launch, socket)?,
         };
         let command = without_paths(&format!("{} {}", kind.name(), arguments.join(" ")), launch);
+        let side = side(launch);
+        let groups = if side == Side::Server { groups } else { Vec::new() };
         Ok(Self {
             kind,
             name: socket.trim_end_matches(".sock").to_owned(),
@@ -175,6 +181,7 @@ impl Upstream {
             workers,
             dir: launch.dir.to_owned(),
             groups,
+            side,
             group: None,
             command,
         })
@@ -185,7 +192,7 @@ impl Upstream {
         // One that was killed leaves its socket behind.
         let _ = fs::remove_file(self.dir.join(&self.socket));
         let program = self.program.as_os_str();
-        let mut command = environment.command_in(Side::Server, program, &self.groups);
+        let mut command = environment.command_in(self.side, program, &self.groups);
         command.args(&self.arguments).current_dir(&self.dir);
         let group = ProcessGroup::start(environment, command, &self.dir, &self.name)?;
         let socket = self.dir.join(&self.socket);
@@ -204,13 +211,23 @@ impl Upstream {
     }
 }
 
+/// Returns the side whose processors the upstreams run on.
+fn side(launch: &Launch<'_>) -> Side {
+    let is_apart = launch.upstream.is_none() && launch.spec.is_upstream_apart();
+    if is_apart { Side::Client } else { Side::Server }
+}
+
 /// Returns the arguments of an upstream that a server's settings ask for. The preset, one of the
 /// papers', accepts all waiting connections and answers at once, so that only the proxy refuses or
 /// drops any. The proxy may keep its connections open as long as it likes.
 fn weir_arguments(launch: &Launch<'_>, socket: &str) -> Vec<String> {
     let mut arguments = vec!["serve".to_owned(), launch.root.display().to_string()];
     arguments.push(format!("--listen=unix:{socket}"));
-    arguments.push(format!("--workers={}", launch.workers.max(1)));
+    let workers = match side(launch) {
+        Side::Server => launch.workers,
+        Side::Client => launch.environment.cpus(Side::Client).len(),
+    };
+    arguments.push(format!("--workers={}", workers.max(1)));
     let fixed = ["--preset=eager", "--caching=on", "--idle-timeout=1h"];
     arguments.extend(fixed.map(str::to_owned));
     if launch.bench_endpoints {
