@@ -40,6 +40,26 @@ fn requests_and_replies_pass_under_every_mechanism() {
 }
 
 #[test]
+fn connections_find_a_slot_by_either_search() {
+    let origin = Origin::echo();
+    for slots in ["tree", "scan"] {
+        let server =
+            proxy(&origin, &["--slots", slots, "--mechanism", "select", "--keep-idle", "0"]);
+        let mut clients: Vec<Client> = (0..70).map(|_| server.connect()).collect();
+        // Every fifth gives its slot to one that comes later.
+        for nth in (0..70).rev().step_by(5) {
+            clients.swap_remove(nth);
+        }
+        clients.extend((0..30).map(|_| server.connect()));
+        for client in &mut clients {
+            assert_eq!(client.get("/a").text(), "GET /a HTTP/1.1\n");
+        }
+        server.stop_cleanly();
+    }
+    assert_eq!(origin.malformed(), 0);
+}
+
+#[test]
 fn one_connection_to_the_origin_carries_many_requests() {
     let origin = Origin::echo();
     let server = proxy(&origin, &["--workers", "1"]);
