@@ -12,6 +12,7 @@
 //! ```
 
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use weir_packet::segment::{Flags, Options, Segment, Timestamps};
@@ -19,10 +20,10 @@ use weir_packet::seq::Seq;
 use weir_packet::wire::{self, Checksum, Ends, Macs, Neighbour, Packet, TcpPacket};
 use weir_sys::interface;
 use weir_sys::network::Network;
-use weir_sys::packet_socket::{Frames, PacketSocket};
+use weir_sys::packet_socket::{BATCH, PacketSocket};
 
-/// Room for frames that wait, bytes.
-const RECEIVE_BYTES: usize = 64 << 20;
+/// Room for frames that wait.
+const RECEIVE_FRAMES: usize = 1 << 15;
 
 /// Window announced, in units of 128 bytes.
 const WINDOW: u16 = 500;
@@ -36,23 +37,24 @@ fn main() -> Result<(), String> {
     let interface = interface::find(name).map_err(|error| format!("{name}: {error}"))?;
     let prefix = if address.is_ipv4() { 32 } else { 128 };
     let network = Network { first: address, prefix };
-    let socket = PacketSocket::open(interface.index, network, RECEIVE_BYTES)
-        .map_err(|error| format!("{name}: {error}"))?;
-    let mut frames = Frames::new();
+    let said = |error| format!("{name}: {error}");
+    let socket = PacketSocket::open(interface.index, network).map_err(said)?;
+    let mut ring = socket.receive_ring(RECEIVE_FRAMES).map_err(said)?;
     let (mut out, mut ends) = (Vec::new(), Vec::new());
     loop {
-        if socket.receive(&mut frames).map_err(|error| format!("{name}: {error}"))? == 0 {
-            socket.wait(Duration::from_secs(1));
-            continue;
-        }
         out.clear();
         ends.clear();
-        for (frame, _) in frames.iter() {
-            answer(frame, address, interface.mac, &mut out);
-            ends.push(out.len());
+        while ends.len() < BATCH
+            && let Some(frame) = ring.next(socket.as_fd())
+        {
+            answer(frame.bytes, address, interface.mac, &mut out);
+            if ends.last().copied().unwrap_or(0) < out.len() {
+                ends.push(out.len());
+            }
         }
-        ends.dedup();
-        ends.retain(|end| *end > 0);
+        if ends.is_empty() {
+            socket.wait(Duration::from_secs(1));
+        }
         // What finds no room is sent again by the client.
         let _ = socket.send(&out, 0, &ends);
     }

@@ -444,6 +444,8 @@ pub struct PacketCounts {
     pub dropped: u64,
     /// Segments among them that the interface refused. The client's fault.
     pub refused: u64,
+    /// Frames sent through AF_XDP, and not by the packet socket.
+    pub by_xdp: u64,
     /// Frames received.
     pub received: u64,
     /// Frames that found no room while the client was busy. The client's fault.
@@ -462,6 +464,7 @@ impl PacketCounts {
     /// Adds the counts of another thread.
     pub(crate) fn add(&mut self, other: &PacketCounts) {
         self.sent += other.sent;
+        self.by_xdp += other.by_xdp;
         self.dropped += other.dropped;
         self.refused += other.refused;
         self.received += other.received;

@@ -53,7 +53,7 @@ pub fn prepare(request: PacketRequest) -> Result<PacketConfig, String> {
     let interface = find(&name)?;
     check_servers(&name, &interface, network, &servers)?;
     check_sources(&interface, network).map_err(|why| format!("--source {sources}: {why}"))?;
-    PacketSocket::open(interface.index, network, 0).map_err(|error| no_socket(&name, &error))?;
+    PacketSocket::open(interface.index, network).map_err(|error| no_socket(&name, &error))?;
     let headers = if network.first.is_ipv4() { HEADERS_V4 } else { HEADERS_V6 };
     let mss = u16::try_from(interface.mtu.saturating_sub(headers)).unwrap_or(u16::MAX);
     let tcp = tcp::Settings { mss, ..tcp };

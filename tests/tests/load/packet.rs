@@ -83,6 +83,20 @@ fn what_is_lost_reordered_and_doubled_is_received_whole() {
 }
 
 #[test]
+fn more_packets_than_wait_at_once_are_received() {
+    on_a_link(|| {
+        let root = Root::with_hello();
+        let server = start(SERVER_V4, &root);
+        // The places of the ring are used again.
+        let options = "--conns 2 --requests-per-conn inf --rate 4000 --num 6000";
+        let ran = packet_load(options, &server, "hello.txt");
+        assert_eq!(count(&ran.json["counts"]["statuses"], "2xx"), 6000, "{}", ran.stdout);
+        assert!(count(&ran.json["packets"], "received") >= 6000, "{}", ran.json["packets"]);
+        server.stop();
+    });
+}
+
+#[test]
 fn idle_and_slow_clients_are_what_they_are_with_the_kernel_s_tcp() {
     on_a_link(|| {
         let root = Root::with_hello();

@@ -135,6 +135,7 @@ fn packets(outcome: &RunOutcome) -> Value {
         let tcp = packets.tcp;
         json!({
             "sent": packets.sent,
+            "frames_through_af_xdp": packets.by_xdp,
             "dropped_behind_interface": packets.dropped,
             "refused": packets.refused,
             "received": packets.received,

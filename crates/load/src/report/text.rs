@@ -136,6 +136,7 @@ fn packets(out: &mut String, run: &RunReport<'_>) -> Result {
     let tcp = &packets.tcp;
     write!(out, "Packets: {} sent, {} received", packets.sent, packets.received)?;
     let others = [
+        (packets.by_xdp, "frames through AF_XDP"),
         (tcp.retransmitted, "sent again"),
         (tcp.timeouts, "of these after a timeout"),
         (tcp.duplicates, "received again"),

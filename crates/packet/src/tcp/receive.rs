@@ -42,6 +42,16 @@ impl Connection {
         }
     }
 
+    /// Notes that the last segment was received earlier than it is handled.
+    pub fn note_arrival(&mut self, at_ns: u64) {
+        self.last_received_ns = self.last_received_ns.min(at_ns);
+    }
+
+    /// Returns the time at which the last segment with data was received; 0 before the first.
+    pub fn last_received_ns(&self) -> u64 {
+        self.last_received_ns
+    }
+
     /// Handles the answer to the SYN (section 3.10.7.3).
     fn receive_in_syn_sent(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) -> Changes {
         if segment.ack.is_some_and(|ack| ack != self.nxt) {

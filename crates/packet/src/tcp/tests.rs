@@ -239,6 +239,20 @@ fn the_handshake_s_acknowledgement_may_wait_for_the_request() {
 }
 
 #[test]
+fn data_was_received_when_it_came_and_not_when_it_is_handled() {
+    let mut client = Client::established();
+    client.connection.note_arrival(S);
+    assert_eq!(client.connection.last_received_ns(), 0);
+    client.now_ns = S + 5 * MS;
+    client.receive(&data(0, b"reply", 0));
+    client.connection.note_arrival(S + 2 * MS);
+    assert_eq!(client.connection.last_received_ns(), S + 2 * MS);
+    // What has no data changes nothing.
+    client.connection.note_arrival(S + 9 * MS);
+    assert_eq!(client.connection.last_received_ns(), S + 2 * MS);
+}
+
+#[test]
 fn a_dialogue_acknowledges_with_its_next_request() {
     let mut client = Client::established();
     client.write(b"one").unwrap();

@@ -63,6 +63,10 @@ impl Stack for KernelStack {
         socket::read_slice(socket.as_fd(), buffer)
     }
 
+    fn received_ns(&self, _socket: &OwnedFd) -> Option<u64> {
+        None
+    }
+
     fn watch(
         &mut self,
         socket: &OwnedFd,

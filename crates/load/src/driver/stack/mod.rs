@@ -57,6 +57,10 @@ pub(super) trait Stack {
     /// Errors of recv(2).
     fn read(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
 
+    /// Returns the time at which the bytes read last were received, if that is known; it may be
+    /// long before they were read. Nanoseconds on the run's clock.
+    fn received_ns(&self, socket: &Self::Socket) -> Option<u64>;
+
     /// Watches a socket, edge-triggered; `watched` is how it is watched already. What is ready is
     /// reported once more.
     ///

@@ -127,7 +127,9 @@ impl<S: Stack> Worker<'_, S> {
                 }
             };
             let received = self.buffer.get(..bytes).unwrap_or_default();
-            let action = exchange.received(received, self.clock.now_ns(), &mut self.context);
+            let read_ns = self.clock.now_ns();
+            let received_ns = self.stack.received_ns(socket).unwrap_or(read_ns).min(read_ns);
+            let action = exchange.received(received, received_ns, &mut self.context);
             if action != Action::Read {
                 return action;
             }

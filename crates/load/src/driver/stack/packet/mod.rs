@@ -1,6 +1,7 @@
 //! weir's own TCP on a packet socket: clients of addresses that the kernel does not have, each with
 //! a path of its own. One thread has a part of the addresses to itself, and shares nothing.
 
+mod arrival;
 mod link;
 mod paths;
 mod sockets;
@@ -12,8 +13,9 @@ use weir_dispatch::timers::TimerWheel;
 use weir_packet::path::Path;
 use weir_packet::tcp::{self, Changes, Connection, OpenOptions};
 use weir_packet::wire::{self, Checksum, Ends, Packet, TcpPacket};
-use weir_sys::packet_socket::{BATCH, Frames};
+use weir_sys::packet_socket::ReceiveRing;
 
+use self::arrival::Clocks;
 use self::link::Link;
 use self::paths::Paths;
 use self::sockets::{Sockets, Tuple};
@@ -58,8 +60,10 @@ pub(in super::super) struct PacketStack<'a> {
     /// Connections closed since the last wait, and those open before.
     closed: u32,
     open_before: usize,
-    /// Receives frames.
-    frames: Frames,
+    /// Frames received; `None` while they are handled.
+    ring: Option<ReceiveRing>,
+    /// Time at which the frame being handled was received.
+    received_ns: u64,
     counts: PacketCounts,
 }
 
@@ -79,7 +83,7 @@ impl<'a> PacketStack<'a> {
             .sources
             .part(index, config.threads)
             .ok_or_else(|| io::Error::other("--source: there are fewer addresses than threads"))?;
-        let link = Link::open(&packet.interface, sources, &config.addresses)?;
+        let (link, ring) = Link::open(&packet.interface, index, sources, &config.addresses)?;
         let now_ns = clock.now_ns();
         Ok(Self {
             config: packet,
@@ -96,7 +100,8 @@ impl<'a> PacketStack<'a> {
             expired: Vec::new(),
             closed: 0,
             open_before: 0,
-            frames: Frames::new(),
+            ring: Some(ring),
+            received_ns: 0,
             counts: PacketCounts::default(),
         })
     }
@@ -107,7 +112,16 @@ impl<'a> PacketStack<'a> {
         socket: u32,
         act: impl FnOnce(&mut Connection, &mut tcp::Context<'_>) -> T,
     ) -> Option<T> {
-        let now_ns = self.clock.now_ns();
+        self.with_at(self.clock.now_ns(), socket, act)
+    }
+
+    /// The same, at a time that was just read.
+    fn with_at<T>(
+        &mut self,
+        now_ns: u64,
+        socket: u32,
+        act: impl FnOnce(&mut Connection, &mut tcp::Context<'_>) -> T,
+    ) -> Option<T> {
         let Tuple { source, destination } = self.sockets.tuple(socket)?;
         let entry = self.sockets.get_mut(socket)?;
         let mut output = Output {
@@ -160,7 +174,12 @@ impl<'a> PacketStack<'a> {
     fn deliver(&mut self, packet: &TcpPacket<'_>) {
         let TcpPacket { ends, segment } = packet;
         let Some(socket) = self.find(ends) else { return self.answer_stray(packet) };
-        let changes = self.with(socket, |connection, context| connection.receive(segment, context));
+        let received_ns = self.received_ns;
+        let changes = self.with(socket, |connection, context| {
+            let changes = connection.receive(segment, context);
+            connection.note_arrival(received_ns);
+            changes
+        });
         self.report(socket, changes.unwrap_or_default());
         self.sockets.free_if_over(socket);
     }
@@ -196,23 +215,19 @@ impl<'a> PacketStack<'a> {
 
     /// Receives the frames that wait.
     fn receive(&mut self) {
-        let mut frames = std::mem::take(&mut self.frames);
-        let mut received = 0;
-        while received < FRAMES_MAX {
-            // What goes wrong here is an interface that has gone down: nothing comes any more, and
-            // the load's timeouts say so.
-            let Ok(count) = self.link.receive(&mut frames) else { break };
-            self.counts.received += count as u64;
-            for (frame, is_trusted) in frames.iter() {
-                let checksum = if is_trusted { Checksum::Trusted } else { Checksum::Unknown };
-                self.arrive(frame, checksum);
-            }
-            received += count;
-            if count < BATCH {
-                break;
-            }
+        let Some(mut ring) = self.ring.take() else { return };
+        let clocks = Clocks::read(self.clock);
+        for _ in 0..FRAMES_MAX {
+            // An interface that has gone down is not told here: nothing comes any more, and the
+            // load's timeouts say so.
+            let Some(frame) = self.link.receive(&mut ring) else { break };
+            self.counts.received += 1;
+            self.received_ns = clocks.run_ns(frame.received);
+            let is_trusted = frame.is_trusted;
+            let checksum = if is_trusted { Checksum::Trusted } else { Checksum::Unknown };
+            self.arrive(frame.bytes, checksum);
         }
-        self.frames = frames;
+        self.ring = Some(ring);
     }
 
     /// Handles a frame from the link.
@@ -239,6 +254,7 @@ impl<'a> PacketStack<'a> {
 
     /// Lets arrive what is due on the paths: frames up to the link, and down to their connections.
     fn run_paths(&mut self, now_ns: u64) {
+        self.received_ns = now_ns;
         while let Some(frame) = self.paths.as_mut().and_then(|paths| paths.take_due(now_ns)) {
             match frame {
                 paths::Frame::Up(bytes) => {
@@ -260,7 +276,7 @@ impl<'a> PacketStack<'a> {
         let mut expired = std::mem::take(&mut self.expired);
         self.timers.expire(now_ns, timer_ns, &mut expired);
         for socket in expired.drain(..) {
-            let changes = self.with(socket, Connection::expire);
+            let changes = self.with_at(now_ns, socket, Connection::expire);
             self.report(socket, changes.unwrap_or_default());
             self.sockets.free_if_over(socket);
         }
@@ -316,7 +332,7 @@ impl Stack for PacketStack<'_> {
             sends_at_once: purpose == Purpose::SlowSender,
             window_limit: if purpose == Purpose::SlowReader { SLOW_WINDOW } else { 0 },
         };
-        self.with(socket, |connection, context| {
+        self.with_at(now_ns, socket, |connection, context| {
             *connection = Connection::open(options, context);
         });
         Ok(socket)
@@ -335,6 +351,11 @@ impl Stack for PacketStack<'_> {
     fn read(&mut self, socket: &u32, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.with(*socket, |connection, context| connection.read(buffer, context));
         read.unwrap_or_else(|| Err(io::ErrorKind::BrokenPipe.into()))
+    }
+
+    fn received_ns(&self, socket: &u32) -> Option<u64> {
+        let received_ns = self.sockets.get(*socket)?.connection.last_received_ns();
+        Some(received_ns).filter(|received_ns| *received_ns > 0)
     }
 
     fn watch(
@@ -402,6 +423,7 @@ impl Stack for PacketStack<'_> {
         }
         self.link.flush();
         (self.counts.dropped, self.counts.refused) = (self.link.dropped, self.link.refused);
+        self.counts.by_xdp = self.link.by_xdp;
         self.counts.overflowed += self.link.take_overflowed();
         Some(self.counts)
     }

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use weir_packet::path::Path;
 use weir_packet::tcp::{Connection, State};
 
@@ -66,7 +66,10 @@ pub(super) struct Sockets {
     entries: Vec<Entry>,
     free: Vec<u32>,
     by_tuple: HashTable<u32>,
-    hasher: RandomState,
+    /// Of the table, whose keys nobody else chooses.
+    hasher: DefaultHashBuilder,
+    /// Of initial sequence numbers.
+    iss_hasher: RandomState,
     sources: Network,
     destinations: Vec<SocketAddr>,
     /// Number of the next end.
@@ -83,7 +86,8 @@ impl Sockets {
             entries: Vec::new(),
             free: Vec::new(),
             by_tuple: HashTable::new(),
-            hasher: RandomState::new(),
+            hasher: DefaultHashBuilder::default(),
+            iss_hasher: RandomState::new(),
             sources,
             destinations: Vec::new(),
             next: since.as_micros() as u64,
@@ -125,7 +129,7 @@ impl Sockets {
         };
         self.by_tuple.insert_unique(hasher.hash_one(tuple), socket, hash);
         // A clock of 64 ns, and a secret for each end (RFC 6528).
-        let hash = self.hasher.hash_one((self.secret, tuple));
+        let hash = self.iss_hasher.hash_one((self.secret, tuple));
         Some((socket, (hash as u32).wrapping_add((now_ns >> 6) as u32)))
     }
 
