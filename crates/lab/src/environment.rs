@@ -61,6 +61,17 @@ pub trait Environment {
         None
     }
 
+    /// Has the client's packets handled by its own processors, as they are until this is called, or
+    /// leaves them to the processors that send them. A client that asks for its packets now and
+    /// then is not interrupted for each; the server's processors pay for what they put into its
+    /// ring, and are spared the interrupts that they would send.
+    ///
+    /// # Errors
+    /// Returns the kernel's error.
+    fn steer_client_packets(&self, _to_the_client: bool) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Returns the directory with a side's `netstat`, `snmp` and `tcp`: `/proc/PID/net`.
     fn proc_net(&self, side: Side) -> PathBuf;
 

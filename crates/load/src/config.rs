@@ -121,6 +121,8 @@ pub struct PacketConfig {
     pub path: Option<PathLaw>,
     /// True if clients vanish where others close: they send no FIN and answer nothing more.
     pub vanish: bool,
+    /// Longest time that received packets wait to be handled together, nanoseconds.
+    pub coalesce_ns: u64,
 }
 
 /// The two ends of a connection.

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use weir_sys::interface::{self, Interface};
 use weir_sys::packet_socket::PacketSocket;
@@ -40,6 +41,8 @@ pub struct PacketRequest {
     pub path: Option<PathLaw>,
     /// True if clients vanish where others close.
     pub vanish: bool,
+    /// Longest time that received packets wait to be handled together.
+    pub coalesce: Duration,
 }
 
 /// Checks a request.
@@ -47,7 +50,7 @@ pub struct PacketRequest {
 /// # Errors
 /// A sentence: what is wrong, or lacking, and what to give.
 pub fn prepare(request: PacketRequest) -> Result<PacketConfig, String> {
-    let PacketRequest { interface: name, sources, servers, tcp, path, vanish } = request;
+    let PacketRequest { interface: name, sources, servers, tcp, path, vanish, coalesce } = request;
     let network =
         laboratory_network(&sources).map_err(|why| format!("--source {sources}: {why}"))?;
     let interface = find(&name)?;
@@ -57,7 +60,8 @@ pub fn prepare(request: PacketRequest) -> Result<PacketConfig, String> {
     let headers = if network.first.is_ipv4() { HEADERS_V4 } else { HEADERS_V6 };
     let mss = u16::try_from(interface.mtu.saturating_sub(headers)).unwrap_or(u16::MAX);
     let tcp = tcp::Settings { mss, ..tcp };
-    Ok(PacketConfig { interface, sources: network, tcp, path, vanish })
+    let coalesce_ns = coalesce.as_nanos() as u64;
+    Ok(PacketConfig { interface, sources: network, tcp, path, vanish, coalesce_ns })
 }
 
 /// Reads a network that a laboratory may use: private, or link-local.

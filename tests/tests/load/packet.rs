@@ -97,6 +97,17 @@ fn more_packets_than_wait_at_once_are_received() {
 }
 
 #[test]
+fn packets_that_wait_for_each_other_are_received_all_the_same() {
+    on_a_link(|| {
+        let root = Root::with_hello();
+        let server = start(SERVER_V4, &root);
+        let ran = packet_load("--closed 16 --num 200 --coalesce 1ms", &server, "hello.txt");
+        assert_eq!(count(&ran.json["counts"]["statuses"], "2xx"), 200, "{}", ran.stdout);
+        server.stop();
+    });
+}
+
+#[test]
 fn idle_and_slow_clients_are_what_they_are_with_the_kernel_s_tcp() {
     on_a_link(|| {
         let root = Root::with_hello();
@@ -136,6 +147,8 @@ fn what_is_not_a_laboratory_s_link_is_refused_in_one_sentence() {
         let packet = "load --stack packet --source 10.77.128.0/17 --interface";
         for (line, word) in [
             (format!("{packet} nothing0 http://10.77.0.2/"), "no such interface"),
+            ("load --coalesce 1ms http://10.77.0.2/".into(), "--coalesce is for --stack packet"),
+            (format!("{packet} lo --coalesce 1s http://10.77.0.2/"), "10 ms at most"),
             (format!("{packet} lo http://10.77.0.2/"), "not of Ethernet"),
             (format!("{packet} weir-c http://10.99.0.2/"), "not on the link"),
             (format!("{packet} weir-c http://10.77.0.1/"), "this side"),

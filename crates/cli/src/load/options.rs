@@ -16,6 +16,9 @@ use weir_load::workload::small::WEIR_HEAD_BYTES;
 use crate::options::CpuList;
 use crate::values;
 
+/// Longest time that packets may be left to wait.
+const COALESCE_MAX: Duration = Duration::from_millis(10);
+
 /// Maximum number of requests per connection, unless unlimited: a session's requests are kept in
 /// memory.
 const REQUESTS_MAX: u32 = 1_000_000;
@@ -288,6 +291,11 @@ pub(crate) struct StackOptions {
     /// Send the handshake's acknowledgement together with the request (--stack packet)
     #[arg(long)]
     pub ack_with_request: bool,
+
+    /// Longest time that received packets wait to be handled together, as a card's interrupts do
+    /// (ethtool's rx-usecs); 0: none waits (--stack packet)
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = coalescing)]
+    pub coalesce: Duration,
 
     /// Clients vanish where others close: no FIN, and no answer (--stack packet)
     #[arg(long)]
@@ -563,6 +571,11 @@ fn slow_rate(text: &str) -> Result<u64, String> {
         0 => Err("a connection that sends nothing is an idle one: see --idle".into()),
         bytes => Ok(bytes),
     }
+}
+
+fn coalescing(text: &str) -> Result<Duration, String> {
+    let time = values::duration(text)?;
+    if time <= COALESCE_MAX { Ok(time) } else { Err("it is 10 ms at most".into()) }
 }
 
 fn positive(text: &str) -> Result<f64, String> {

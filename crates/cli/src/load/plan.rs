@@ -308,12 +308,14 @@ struct Clients {
 
 /// Decides about the clients' side.
 fn clients(options: &ConnOptions, target: &Target, cpus: &[usize]) -> Result<Clients, String> {
-    let StackOptions { stack, interface, path, ack_with_request, vanish } = &options.stack;
+    let StackOptions { stack, interface, path, ack_with_request, coalesce, vanish } =
+        &options.stack;
     if *stack == Stack::Kernel {
         let only = [
             (interface.is_some(), "--interface"),
             (path.is_some(), "--path"),
             (*ack_with_request, "--ack-with-request"),
+            (!coalesce.is_zero(), "--coalesce"),
             (*vanish, "--vanish"),
         ];
         if let Some((_, option)) = only.into_iter().find(|(is_given, _)| *is_given) {
@@ -335,6 +337,7 @@ fn clients(options: &ConnOptions, target: &Target, cpus: &[usize]) -> Result<Cli
         tcp: resources::tcp_settings(*ack_with_request),
         path: path.clone(),
         vanish: *vanish,
+        coalesce: *coalesce,
     })?;
     let hosts = 1_u32.checked_shl(packet.sources.host_bits().into()).unwrap_or(u32::MAX);
     let stack = StackKind::Packet(Arc::new(packet));
@@ -425,6 +428,9 @@ fn packet_features(packet: &PacketConfig) -> Vec<String> {
     let mut features = vec![format!("weir's own TCP from {first}/{prefix}")];
     features.extend(packet.path.as_ref().map(|path| format!("path {path}")));
     features.extend(packet.tcp.acks_with_request.then(|| "ACK with the request".into()));
+    if packet.coalesce_ns > 0 {
+        features.push(format!("packets coalesced for {} us", packet.coalesce_ns / 1000));
+    }
     features.extend(packet.vanish.then(|| "clients vanish".into()));
     features
 }

@@ -118,6 +118,9 @@ pub struct LoadSpec {
     /// Paths of the clients, as `weir load --path` takes them: of generator packet alone.
     #[serde(deserialize_with = "path_law")]
     pub path: Option<PathLaw>,
+    /// Longest time that received packets wait to be handled together, microseconds: of generator
+    /// packet alone. Its packets are then left to the processors that send them.
+    pub coalesce_us: Option<Count>,
     /// Additional options of `weir load` or httperf.
     pub options: Vec<String>,
 }
@@ -165,6 +168,7 @@ impl Default for LoadSpec {
             arrivals: None,
             mix: Vec::new(),
             path: None,
+            coalesce_us: None,
             options: Vec::new(),
         }
     }

@@ -81,7 +81,11 @@ pub fn start(request: &LoadRequest<'_>) -> Result<RunningLoad, String> {
         }
         Generator::Ab => (ab::invocation(request)?, |output, _| ab::result(output.of_success()?)),
     };
-    let mut command = request.environment.command(Side::Client, invocation.program.as_os_str());
+    let environment = request.environment;
+    environment
+        .steer_client_packets(request.load.coalesce_us.is_none())
+        .map_err(|error| format!("receive packet steering of the client: {error}"))?;
+    let mut command = environment.command(Side::Client, invocation.program.as_os_str());
     command.args(&invocation.arguments);
     let group = ProcessGroup::start(request.environment, command, request.dir, "load")?;
     let context = ReportContext {

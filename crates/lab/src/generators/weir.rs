@@ -148,6 +148,7 @@ fn stack(request: &LoadRequest<'_>) -> Result<Vec<(&'static str, String)>, Strin
         ("--source", link.network),
     ];
     options.extend(request.load.path.as_ref().map(|path| ("--path", path.to_string())));
+    options.extend(request.load.coalesce_us.map(|us| ("--coalesce", format!("{}us", *us))));
     Ok(options)
 }
 

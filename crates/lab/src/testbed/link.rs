@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use super::cpus;
@@ -126,9 +126,14 @@ pub(super) fn set_packet_cpus(
     side: Side,
     own: &[usize],
 ) -> Result<String, String> {
-    let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", interface(side));
+    let file = packet_cpus_file(Path::new("/"), side).display().to_string();
     holder.write(&file, &cpus::format_mask(own))?;
     holder.read(&file)
+}
+
+/// Returns the file of the processors that handle a side's packets, below a root directory.
+pub(super) fn packet_cpus_file(root: &Path, side: Side) -> PathBuf {
+    root.join(format!("sys/class/net/{}/queues/rx-0/rps_cpus", interface(side)))
 }
 
 /// Returns the MTU of an interface in bytes, as read back.

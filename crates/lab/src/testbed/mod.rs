@@ -161,6 +161,21 @@ impl Environment for Testbed {
         (self.description.mode == Mode::Namespaces).then(link::packet_link)
     }
 
+    fn steer_client_packets(&self, to_the_client: bool) -> io::Result<()> {
+        let NamespaceHolders::Namespaces(both) = &self.holders else { return Ok(()) };
+        let client = self.side(Side::Client);
+        // Where steering is not to be had, the description says so.
+        if client.rps_cpus.is_none() {
+            return Ok(());
+        }
+        let cpus: &[usize] = if to_the_client { &client.cpus } else { &[] };
+        let seen_by_the_holder = both.client.proc().join("root");
+        std::fs::write(
+            link::packet_cpus_file(&seen_by_the_holder, Side::Client),
+            cpus::format_mask(cpus),
+        )
+    }
+
     fn proc_net(&self, side: Side) -> PathBuf {
         match &self.holders {
             NamespaceHolders::Namespaces(both) => both.holder(side).proc().join("net"),

@@ -35,6 +35,9 @@ pub(super) fn load(id: &str, load: &LoadSpec) -> Result<(), String> {
     must(load.path.is_none() || load.generator == Generator::Packet, || {
         format!("{} is for generator packet alone", place("path"))
     })?;
+    must(load.coalesce_us.is_none() || load.generator == Generator::Packet, || {
+        format!("{} is for generator packet alone", place("coalesce-us"))
+    })?;
     let kept = load.pace != Pace::Open && load.requests_per_conn.is_none();
     must(!load.keep_alive || kept, || {
         format!("{} needs load.closed, and no requests-per-conn", place("keep-alive"))

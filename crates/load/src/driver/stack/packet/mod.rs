@@ -7,6 +7,7 @@ mod paths;
 mod sockets;
 
 use std::io;
+use std::thread;
 use std::time::Duration;
 
 use weir_dispatch::timers::TimerWheel;
@@ -62,6 +63,8 @@ pub(in super::super) struct PacketStack<'a> {
     open_before: usize,
     /// Frames received; `None` while they are handled.
     ring: Option<ReceiveRing>,
+    /// True if frames were received lately, so that others are likely to follow.
+    is_receiving: bool,
     /// Time at which the frame being handled was received.
     received_ns: u64,
     counts: PacketCounts,
@@ -101,6 +104,7 @@ impl<'a> PacketStack<'a> {
             closed: 0,
             open_before: 0,
             ring: Some(ring),
+            is_receiving: false,
             received_ns: 0,
             counts: PacketCounts::default(),
         })
@@ -217,11 +221,13 @@ impl<'a> PacketStack<'a> {
     fn receive(&mut self) {
         let Some(mut ring) = self.ring.take() else { return };
         let clocks = Clocks::read(self.clock);
+        self.is_receiving = false;
         for _ in 0..FRAMES_MAX {
             // An interface that has gone down is not told here: nothing comes any more, and the
             // load's timeouts say so.
             let Some(frame) = self.link.receive(&mut ring) else { break };
             self.counts.received += 1;
+            self.is_receiving = true;
             self.received_ns = clocks.run_ns(frame.received);
             let is_trusted = frame.is_trusted;
             let checksum = if is_trusted { Checksum::Trusted } else { Checksum::Unknown };
@@ -311,7 +317,13 @@ impl<'a> PacketStack<'a> {
         let path_ns = self.paths.as_ref().and_then(Paths::next_ns);
         let due_ns = path_ns.into_iter().chain(self.timers.next_ns()).fold(end_ns, u64::min);
         let left_ns = due_ns.saturating_sub(self.clock.now_ns());
-        if left_ns > 0 {
+        let coalesce_ns = if self.is_receiving { self.config.coalesce_ns } else { 0 };
+        if left_ns == 0 {
+            return;
+        }
+        if coalesce_ns > 0 {
+            thread::sleep(Duration::from_nanos(left_ns.min(coalesce_ns)));
+        } else {
             self.link.wait(Duration::from_nanos(left_ns));
         }
     }
