@@ -178,7 +178,10 @@ fn a_proxy_passes_on_what_is_behind_it_and_both_are_stopped() {
         assert!(head.starts_with("http/1.1 200 "), "{kind:?}: {head}");
         assert_eq!(body, fs::read(place.base.path().join("www/page.html")).unwrap(), "{kind:?}");
         let config = running.config().unwrap();
-        assert!(config.starts_with("# upstream.sock: weir serve ROOT --listen=unix:"), "{config}");
+        assert!(
+            config.starts_with("# upstream-0.sock: weir serve ROOT --listen=unix:"),
+            "{config}"
+        );
         assert!(running.alive() && running.snapshot().unwrap().is_none());
         let pids = running.pids();
         assert_eq!((pids.len(), running.stop().how), (2, Ok(())), "{kind:?}");
