@@ -1,6 +1,6 @@
 //! Confinement of a server to less memory, a slower disk or less of a processor than the machine
-//! has. Each start of the server gets a control group (cgroups(7)), of version 1 or 2, created before and removed
-//! after. The caller puts the server into the group's folders.
+//! has. Each start of the server gets a control group (cgroups(7)), of version 1 or 2, created
+//! before and removed after. The caller puts the server into the group's folders.
 //!
 //! The memory limit includes the page cache of the files that the server reads, so a file set
 //! larger than the limit is read from the disk. The limit on reads is the kernel's throttle: it
