@@ -5,8 +5,8 @@
 
 use crate::status::Status;
 
-/// A known request method (RFC 9110 section 9, PATCH: RFC 5789). The caller decides which are
-/// allowed.
+/// A known request method (RFC 9110 section 9, PATCH: RFC 5789, PURGE: by the convention of
+/// caches). The caller decides which are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each variant is its own name")]
 pub enum Method {
@@ -19,6 +19,7 @@ pub enum Method {
     Connect,
     Trace,
     Patch,
+    Purge,
 }
 
 impl Method {
@@ -35,6 +36,7 @@ impl Method {
             Self::Connect => "CONNECT",
             Self::Trace => "TRACE",
             Self::Patch => "PATCH",
+            Self::Purge => "PURGE",
         }
     }
 
@@ -50,6 +52,7 @@ impl Method {
             b"CONNECT" => Self::Connect,
             b"TRACE" => Self::Trace,
             b"PATCH" => Self::Patch,
+            b"PURGE" => Self::Purge,
             _ => return None,
         })
     }
@@ -222,8 +225,8 @@ mod tests {
 
     #[test]
     fn a_method_reads_back_as_itself() {
-        for name in ["GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "CONNECT", "TRACE", "PATCH"]
-        {
+        let names = "GET HEAD OPTIONS POST PUT DELETE CONNECT TRACE PATCH PURGE";
+        for name in names.split(' ') {
             assert_eq!(Method::from_bytes(name.as_bytes()).map(Method::as_str), Some(name));
         }
         assert_eq!(Method::from_bytes(b"get"), None);

@@ -23,6 +23,8 @@ const LAST_CHUNK: &[u8] = b"0\r\n";
 pub enum ReplyPart {
     /// Its head, or that of an interim reply.
     Head,
+    /// None until [`Exchange::release_head`]: its head is complete, and held back.
+    Held,
     /// Its content.
     Body,
     /// Content that ends with the connection.
@@ -66,6 +68,11 @@ pub struct Exchange {
     shown: Shown,
     reply_bytes: u64,
     keeps_upstream: bool,
+    holds_head: bool,
+    /// The head that is held back; its text is in `head`.
+    held: Option<ReplyHead>,
+    /// A copy of the content, and its maximum length.
+    copy: Option<(Vec<u8>, usize)>,
 }
 
 impl Exchange {
@@ -97,7 +104,63 @@ impl Exchange {
             shown: Shown::Nothing(None),
             reply_bytes: 0,
             keeps_upstream: false,
+            holds_head: false,
+            held: None,
+            copy: None,
         }
+    }
+
+    /// Has the head of the reply held back when it is complete, so that the caller can read it
+    /// before it is passed on.
+    pub fn hold_head(&mut self) {
+        self.holds_head = true;
+    }
+
+    /// Returns the head that is held back, with its status line; empty if none is.
+    #[must_use]
+    pub fn held_head(&self) -> &[u8] {
+        if self.held.is_some() { &self.head } else { b"" }
+    }
+
+    /// Passes on the head that is held back.
+    pub fn release_head(&mut self, out: &mut Vec<u8>, facts: &ReplyFacts<'_>) {
+        if let Some(head) = self.held.take() {
+            let text = std::mem::take(&mut self.head);
+            self.begin_reply(&head, &text, out, facts);
+        }
+    }
+
+    /// Has the content of the reply whose head is held back copied as it passes. Returns the length
+    /// that the copy has at most; `None` if there is none: the content is longer than `bytes_max`,
+    /// or its end cannot be told from a cut (RFC 9112 section 8).
+    pub fn copy_content(&mut self, bytes_max: usize) -> Option<usize> {
+        let head = self.held.as_ref()?;
+        let length = match head.end {
+            _ if self.is_bodiless(head.status) => 0,
+            BodyEnd::Length(length) => usize::try_from(length).unwrap_or(usize::MAX),
+            BodyEnd::Chunked => bytes_max,
+            BodyEnd::Close => usize::MAX,
+        };
+        let is_possible = length <= bytes_max;
+        self.copy = is_possible.then(|| (Vec::new(), bytes_max));
+        is_possible.then_some(length)
+    }
+
+    /// Ends the copy.
+    pub fn drop_copy(&mut self) {
+        self.copy = None;
+    }
+
+    /// Returns the length of the copy so far, bytes; `None` if there is none.
+    #[must_use]
+    pub fn copied_bytes(&self) -> Option<usize> {
+        self.copy.as_ref().map(|(copy, _)| copy.len())
+    }
+
+    /// Ends the copy, and returns it if it is of the whole content.
+    pub fn take_copy(&mut self) -> Option<Vec<u8>> {
+        let (copy, _) = self.copy.take()?;
+        (self.part == ReplyPart::Done).then_some(copy)
     }
 
     /// Returns whether bytes of the client are wanted now: there is more of its content, and room
@@ -220,7 +283,8 @@ impl Exchange {
         self.sent = 0;
     }
 
-    /// Takes all of `bytes` from the other server, and appends what the client is to receive.
+    /// Takes `bytes` from the other server, and appends what the client is to receive. Returns how
+    /// many it has taken: all, or those up to the end of a head that is held back.
     ///
     /// # Errors
     /// It is not an HTTP/1 reply, or its framing is in doubt.
@@ -229,22 +293,21 @@ impl Exchange {
         bytes: &[u8],
         out: &mut Vec<u8>,
         facts: &ReplyFacts<'_>,
-    ) -> Result<(), ReplyError> {
+    ) -> Result<usize, ReplyError> {
         let mut rest = bytes;
-        while !rest.is_empty() {
+        while !rest.is_empty() && self.part != ReplyPart::Held {
             let taken = match self.part {
                 ReplyPart::Head => self.receive_head(rest, out, facts)?,
                 ReplyPart::Body => self.receive_body(rest, out)?,
                 ReplyPart::UntilClose => {
-                    self.reply_bytes += rest.len() as u64;
-                    push_data(out, rest, self.shown == Shown::Chunks);
+                    self.pass(rest, out);
                     rest.len()
                 }
                 ReplyPart::Tunnel => {
                     out.extend_from_slice(rest);
                     rest.len()
                 }
-                ReplyPart::Done => {
+                ReplyPart::Done | ReplyPart::Held => {
                     // Nobody asked for it.
                     self.keeps_upstream = false;
                     rest.len()
@@ -252,7 +315,7 @@ impl Exchange {
             };
             rest = rest.get(taken..).unwrap_or_default();
         }
-        Ok(())
+        Ok(bytes.len() - rest.len())
     }
 
     /// Handles the end of what the other server sends.
@@ -266,7 +329,7 @@ impl Exchange {
                 return Err(PrematureEnd::Unstarted);
             }
             ReplyPart::Head => return Err(PrematureEnd::InHead),
-            ReplyPart::Body => return Err(PrematureEnd::InBody),
+            ReplyPart::Held | ReplyPart::Body => return Err(PrematureEnd::InBody),
             ReplyPart::UntilClose if self.shown == Shown::Chunks => {
                 out.extend_from_slice(b"0\r\n\r\n");
             }
@@ -347,6 +410,14 @@ impl Exchange {
                     reply::write_interim(out, text, false);
                 }
             }
+            status if self.holds_head => {
+                self.status = status;
+                self.part = ReplyPart::Held;
+                self.head = text.to_vec();
+                let taken = head.len - before;
+                self.held = Some(head);
+                return Ok(taken);
+            }
             _ => self.begin_reply(&head, text, out, facts),
         }
         Ok(head.len - before)
@@ -371,7 +442,7 @@ impl Exchange {
     ) {
         self.status = head.status;
         let is_http11 = self.client == Version::Http11;
-        let is_bodiless = self.method == Method::Head || matches!(head.status, 204 | 304);
+        let is_bodiless = self.is_bodiless(head.status);
         let (framing, shown) = match head.end {
             BodyEnd::Length(length) if is_bodiless => {
                 (Framing::None, Shown::Nothing(Some(length).filter(|_| head.status != 204)))
@@ -399,24 +470,37 @@ impl Exchange {
         reply::write(out, text, shown, self.client, &ReplyFacts { close, ..*facts });
     }
 
+    fn is_bodiless(&self, status: u16) -> bool {
+        self.method == Method::Head || matches!(status, 204 | 304)
+    }
+
     fn receive_body(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, ReplyError> {
         let piece = self
             .reply_body
             .next_piece(bytes, &mut self.reply_trailers)
             .map_err(|error| ReplyError { why: error.why })?;
         let data = bytes.get(piece.data).unwrap_or_default();
-        self.reply_bytes += data.len() as u64;
-        let is_chunked = self.shown == Shown::Chunks;
-        push_data(out, data, is_chunked);
+        self.pass(data, out);
         if piece.done {
             self.part = ReplyPart::Done;
-            if is_chunked {
+            if self.shown == Shown::Chunks {
                 out.extend_from_slice(LAST_CHUNK);
                 push_trailers(out, &self.reply_trailers);
                 out.extend_from_slice(b"\r\n");
             }
         }
         Ok(piece.consumed)
+    }
+
+    /// Passes on content, and copies it.
+    fn pass(&mut self, data: &[u8], out: &mut Vec<u8>) {
+        self.reply_bytes += data.len() as u64;
+        push_data(out, data, self.shown == Shown::Chunks);
+        let fits = |(copy, bytes_max): &(Vec<u8>, usize)| copy.len() + data.len() <= *bytes_max;
+        self.copy = self.copy.take().filter(fits);
+        if let Some((copy, _)) = &mut self.copy {
+            copy.extend_from_slice(data);
+        }
     }
 }
 

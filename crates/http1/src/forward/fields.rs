@@ -4,11 +4,11 @@ use crate::grammar::{elements, field_line, trim_ows};
 
 /// The field that names this program among those that a message came through (RFC 9110 section
 /// 7.6.3). A loop of proxies shows by it.
-pub(super) const VIA: &[u8] = b"Via: 1.1 weir\r\n";
+pub const VIA: &[u8] = b"Via: 1.1 weir\r\n";
 
-/// Iterates over the field lines of a complete head that was checked before. Empty lines in front
-/// of it are skipped, and so is its first line.
-pub(super) fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+/// Iterates over the field lines of a complete head that was checked before, as names and values.
+/// Empty lines in front of it are skipped, and so is its first line.
+pub fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let is_start = |byte: &u8| !matches!(byte, b'\r' | b'\n');
     let start = head.iter().position(is_start).unwrap_or(head.len());
     let text = head.get(start..).unwrap_or_default();
@@ -19,6 +19,13 @@ pub(super) fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
         let (name, value) = line.split_at_checked(memchr::memchr(b':', line)?)?;
         Some((name, trim_ows(value.strip_suffix(b"\r").unwrap_or(value).get(1..)?)))
     })
+}
+
+/// Iterates over the field lines of a reply's head that are passed on: none of those that are about
+/// one connection or the framing (RFC 9110 section 7.6.1).
+pub fn lines_passed_on(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let connection = Connection::of(head);
+    lines(head).filter(move |(name, _)| !(ends_here(name) || connection.nominates(name)))
 }
 
 /// What the Connection fields of a head say (RFC 9110 section 7.6.1), apart from whether it stays
@@ -69,6 +76,19 @@ pub(super) fn ends_here(name: &[u8]) -> bool {
         17 => is(b"transfer-encoding"),
         18 => is(b"proxy-authenticate"),
         19 => is(b"proxy-authorization"),
+        _ => false,
+    }
+}
+
+/// Returns whether a field makes a request conditional, or asks for a part.
+pub(super) fn is_selective(name: &[u8]) -> bool {
+    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    match name.len() {
+        5 => is(b"range"),
+        8 => is(b"if-match") || is(b"if-range"),
+        13 => is(b"if-none-match"),
+        17 => is(b"if-modified-since"),
+        19 => is(b"if-unmodified-since"),
         _ => false,
     }
 }

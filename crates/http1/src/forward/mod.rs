@@ -14,5 +14,6 @@ mod request;
 mod tests;
 
 pub use exchange::{Exchange, ReplyPart};
+pub use fields::{VIA, lines, lines_passed_on};
 pub use reply::ReplyFacts;
 pub use request::RequestFacts;

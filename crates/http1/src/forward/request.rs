@@ -3,7 +3,9 @@
 use std::io::Write;
 use std::net::IpAddr;
 
-use super::fields::{Connection, VIA, ends_here, is_ambiguous, is_forwarded, lines, push};
+use super::fields::{
+    Connection, VIA, ends_here, is_ambiguous, is_forwarded, is_selective, lines, push,
+};
 use crate::grammar::elements;
 use crate::reply;
 use crate::request::{Framing, Method, Request, Target, Version};
@@ -21,6 +23,11 @@ pub struct RequestFacts<'a> {
     pub is_trusted: bool,
     /// Arrival of the request, milliseconds since 1970.
     pub began_unix_ms: u64,
+    /// True if the client's conditions and ranges (RFC 9110 sections 13.1 and 14.2) are left out,
+    /// so that the whole is asked for.
+    pub is_whole: bool,
+    /// Field lines that are added, each ended by CRLF.
+    pub fields: &'a [u8],
 }
 
 /// What trusted proxies in front have said of a request's origin.
@@ -65,6 +72,7 @@ pub(super) fn write(
     let upgrade = write_fields(out, request, head, facts, &mut said);
     write_origin(out, request, facts, &said);
     out.extend_from_slice(VIA);
+    out.extend_from_slice(facts.fields);
     match request.framing {
         Framing::None => {}
         Framing::Length(length) => reply::field_u64(out, "Content-Length", length),
@@ -101,6 +109,7 @@ fn write_fields<'b>(
                 continue;
             }
             _ if ends_here(name) || is_ambiguous(name) || connection.nominates(name) => continue,
+            _ if facts.is_whole && is_selective(name) => continue,
             _ if !is_forwarded(name) => {}
             _ if !facts.is_trusted => continue,
             // Written anew, with the client's address behind it.

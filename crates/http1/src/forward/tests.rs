@@ -16,6 +16,8 @@ fn request_facts() -> RequestFacts<'static> {
         client: Some("192.0.2.7".parse().unwrap()),
         is_trusted: false,
         began_unix_ms: 1_700_000_000_042,
+        is_whole: false,
+        fields: b"",
     }
 }
 
@@ -453,4 +455,65 @@ fn content(reply: &str) -> String {
         body = &rest[size + 2..];
     }
     format!("{head}|{whole}|{body}")
+}
+
+#[test]
+fn the_whole_is_asked_for_without_the_client_s_conditions() {
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nRange: bytes=0-1\r\nIf-Range: \"x\"\r\n\
+                If-None-Match: \"x\"\r\nIf-Modified-Since: b\r\nIf-Match: *\r\nKept: d\r\n\r\n";
+    let facts =
+        RequestFacts { is_whole: true, fields: b"If-None-Match: \"y\"\r\n", ..request_facts() };
+    let exchange = exchange_with(head.as_bytes(), &facts);
+    let expected =
+        format!("GET / HTTP/1.1\r\nHost: a\r\nKept: d\r\n{ORIGIN}If-None-Match: \"y\"\r\n\r\n");
+    assert_eq!(text(exchange.unsent()), expected);
+}
+
+#[test]
+fn a_head_is_held_back_until_it_is_released() {
+    let reply =
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 5\r\n\r\nhello";
+    for split in 0..reply.len() {
+        let mut exchange = exchange("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        exchange.hold_head();
+        let (mut out, mut taken) = (Vec::new(), 0);
+        for end in [split, reply.len()] {
+            taken += exchange.receive(&reply[taken..end], &mut out, &FACTS).unwrap();
+            if exchange.part() == ReplyPart::Held {
+                assert_eq!(exchange.held_head(), &reply[25..reply.len() - 5]);
+                assert_eq!(text(&out), "HTTP/1.1 100 Continue\r\n\r\n");
+                let copied = [exchange.copy_content(4), exchange.copy_content(6)];
+                assert_eq!(copied, [None, Some(5)]);
+                exchange.release_head(&mut out, &FACTS);
+                taken += exchange.receive(&reply[taken..end], &mut out, &FACTS).unwrap();
+            }
+        }
+        assert_eq!((taken, exchange.part()), (reply.len(), ReplyPart::Done));
+        assert_eq!(exchange.take_copy().as_deref(), Some(&b"hello"[..]));
+        assert!(out.ends_with(b"\r\n\r\nhello"));
+    }
+}
+
+#[test]
+fn a_copy_is_of_the_whole_content_or_there_is_none() {
+    let head = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let copied = |reply: &str, bytes_max| {
+        let mut exchange = exchange(head);
+        exchange.hold_head();
+        let mut out = Vec::new();
+        let taken = exchange.receive(reply.as_bytes(), &mut out, &FACTS).unwrap();
+        exchange.copy_content(bytes_max);
+        exchange.release_head(&mut out, &FACTS);
+        let _ = exchange.receive(&reply.as_bytes()[taken..], &mut out, &FACTS);
+        let _ = exchange.end(&mut out);
+        exchange.take_copy()
+    };
+    let chunked =
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+    assert_eq!(copied(chunked, 5), Some(b"abcde".to_vec()));
+    assert_eq!(copied(chunked, 4), None);
+    assert_eq!(copied(&chunked[..chunked.len() - 9], 5), None);
+    assert_eq!(copied("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc", 5), None);
+    assert_eq!(copied("HTTP/1.1 200 OK\r\n\r\nabc", 5), None);
+    assert_eq!(copied("HTTP/1.1 304 Not Modified\r\n\r\n", 5), Some(Vec::new()));
 }

@@ -864,8 +864,9 @@ impl Connection {
 /// Returns the upstream that a request is forwarded to; `None` if it is answered here.
 fn upstream_of(request: &Request<'_>, context: &WorkerContext) -> Option<usize> {
     context.upstreams.as_ref()?;
-    // A tunnel to anywhere, and a mirror of fields that are not for everyone's eyes.
-    if matches!(request.method, Method::Connect | Method::Trace) {
+    // A tunnel to anywhere, a mirror of fields that are not for everyone's eyes, and an order to a
+    // cache.
+    if matches!(request.method, Method::Connect | Method::Trace | Method::Purge) {
         return None;
     }
     let path = match request.target {

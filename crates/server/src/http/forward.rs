@@ -157,6 +157,8 @@ impl Forward {
             is_trusted: client
                 .is_some_and(|client| config.trusted.iter().any(|each| each.contains(&client))),
             began_unix_ms: context.unix_ns() / 1_000_000,
+            is_whole: false,
+            fields: b"",
         };
         let now_ns = context.now_ns();
         let token = context.serving;

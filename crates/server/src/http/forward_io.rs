@@ -379,7 +379,7 @@ fn receive_reply(
     let facts = ReplyFacts { close, date: context.date.at(unix_s), fields: &context.config.fields };
     let received = context.scratch.get(..bytes).unwrap_or_default();
     match forward.exchange.receive(received, &mut output.bytes, &facts) {
-        Ok(()) => Ok(true),
+        Ok(_) => Ok(true),
         Err(_) => Err(Failure::Malformed),
     }
 }
