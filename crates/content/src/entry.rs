@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use weir_sys::file::{self, File, ResidencyCheck, Status};
+use weir_sys::file::{self, File, Kind, ResidencyCheck, Status};
 
 use crate::time::Now;
 use crate::validators::{self, Validators};
@@ -58,6 +58,21 @@ impl Debug for Content {
             Self::File(file) => out.debug_tuple("File").field(file).finish(),
         }
     }
+}
+
+/// A reply of another server, from which an entry is built. Lines are ended by CRLF.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    /// Field lines of a 200, 206 or 304.
+    pub lines: &'a [u8],
+    /// Field lines of a 200 or 206 only: those that describe the content, but for its length.
+    pub content_lines: &'a [u8],
+    /// Range of the value of ETag in `lines`; empty if there is none.
+    pub etag: (usize, usize),
+    /// Range of the value of Content-Type in `content_lines`; empty if there is none.
+    pub content_type: (usize, usize),
+    /// `Last-Modified`, seconds since the epoch.
+    pub modified_s: Option<u64>,
 }
 
 /// Metadata from which an entry is built, besides its content.
@@ -146,6 +161,20 @@ impl Entry {
         fields.into_entry(content_type, len, status, Content::Memory(body))
     }
 
+    /// Creates an entry for a reply of another server.
+    pub fn received(reply: &Received<'_>, body: Arc<[u8]>) -> Entry {
+        let Received { lines, content_lines, etag, content_type, modified_s } = *reply;
+        let fields =
+            FieldGroups { validators: lines.to_vec(), representation: content_lines.to_vec() };
+        let len = body.len() as u64;
+        let content_type = content_type.0..content_type.1;
+        Entry {
+            etag: etag.0..etag.1,
+            modified_s,
+            ..fields.into_entry(content_type, len, NO_FILE, Content::Memory(body))
+        }
+    }
+
     /// Returns the length of the content, bytes.
     #[allow(clippy::len_without_is_empty)] // a length to send, not a collection
     pub fn len(&self) -> u64 {
@@ -198,7 +227,7 @@ impl Entry {
     }
 
     /// Memory use while cached, bytes.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let body = match &self.content {
             Content::Memory(body) => body.len(),
             Content::File(_) => 0,
@@ -305,6 +334,20 @@ fn append_text(lines: &mut Vec<u8>, name: &str, value: &str) -> Range<usize> {
     append_field(lines, name, |lines| lines.extend_from_slice(value.as_bytes()))
 }
 
+/// Status of an entry that is of no file.
+const NO_FILE: Status = Status {
+    kind: Kind::File,
+    dev: 0,
+    ino: 0,
+    len: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    mode: 0,
+    mtime_ns: 0,
+    ctime_ns: 0,
+};
+
 /// Age of the last change beyond which a file is considered completely written.
 const QUIET_NS: i128 = 2_000_000_000;
 
@@ -340,6 +383,22 @@ mod tests {
         assert_eq!(entry.fields_200(), all.as_bytes());
         assert_eq!(entry.content_type(), b"text/plain");
         assert_eq!(entry.validators().modified_s, Some(784_111_777));
+    }
+
+    #[test]
+    fn a_reply_of_another_server_keeps_its_lines() {
+        let reply = Received {
+            lines: b"ETag: \"a\"\r\nVia: 1.1 b\r\n",
+            content_lines: b"Content-Type: text/css\r\n",
+            etag: (6, 9),
+            content_type: (14, 22),
+            modified_s: Some(7),
+        };
+        let entry = Entry::received(&reply, Arc::from(*b"hello"));
+        let all = [reply.lines, reply.content_lines, b"Content-Length: 5\r\n"].concat();
+        assert_eq!((entry.fields_200(), entry.fields_304()), (&all[..], reply.lines));
+        assert_eq!(entry.validators(), Validators { etag: b"\"a\"", modified_s: Some(7) });
+        assert_eq!((entry.content_type(), entry.len()), (&b"text/css"[..], 5));
     }
 
     #[test]

@@ -24,7 +24,7 @@ mod validators;
 mod variants;
 
 pub use cache::CacheCounts;
-pub use entry::{Content, Entry, OpenFile};
+pub use entry::{Content, Entry, OpenFile, Received};
 pub use fetch::{ColdCounts, Fetch, FetchOp};
 pub use listing::{ListingCounts, Waiter};
 pub use mime::MimeTypes;

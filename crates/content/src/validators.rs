@@ -12,7 +12,7 @@ use crate::time::Now;
 /// Identification of one version of a representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validators<'a> {
-    /// The strong entity tag, including its quotes.
+    /// The entity tag, including its quotes, and `W/` if it is weak; empty if there is none.
     pub etag: &'a [u8],
     /// `Last-Modified`, seconds since the epoch; `None` if HTTP cannot represent it.
     pub modified_s: Option<u64>,
@@ -69,7 +69,7 @@ pub fn evaluate(conditions: &Conditions<'_>, validators: &Validators<'_>) -> Pre
 pub fn if_range_holds(if_range: &[u8], validators: &Validators<'_>, now: Now) -> bool {
     let value = if_range.trim_ascii();
     if value.starts_with(b"\"") || value.starts_with(b"W/") {
-        return value == validators.etag;
+        return value == validators.etag && !value.starts_with(b"W/");
     }
     let Some(modified_s) = validators.modified_s else { return false };
     parse_date_s(value) == Some(modified_s) && now.unix_ns / NS_PER_S > modified_s
@@ -120,8 +120,7 @@ fn parse_date_s(value: &[u8]) -> Option<u64> {
     Some(date.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
-/// Comparison of entity tags (RFC 9110 section 8.8.3.2). Our tag is always strong, so the two
-/// differ only in the treatment of a client's weak tag.
+/// Comparison of entity tags (RFC 9110 section 8.8.3.2).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     Strong,
@@ -135,8 +134,9 @@ fn matches_any(lines: &[&[u8]], etag: &[u8], comparison: Comparison) -> bool {
 /// Searches for `etag` in a list of entity tags, which may themselves contain commas. Ignores
 /// everything after a syntax error.
 fn list_contains(mut list: &[u8], etag: &[u8], comparison: Comparison) -> bool {
+    let (is_weak, opaque) = split_weak(etag);
     while let Some((weak, tag, rest)) = next_tag(list) {
-        if tag == etag && !(weak && comparison == Comparison::Strong) {
+        if tag == opaque && !((weak || is_weak) && comparison == Comparison::Strong) {
             return true;
         }
         list = rest;
@@ -148,12 +148,14 @@ fn list_contains(mut list: &[u8], etag: &[u8], comparison: Comparison) -> bool {
 fn next_tag(list: &[u8]) -> Option<(bool, &[u8], &[u8])> {
     let start = list.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b','))?;
     let element = list.get(start..)?;
-    let (weak, quoted) = match element.strip_prefix(b"W/") {
-        Some(rest) => (true, rest),
-        None => (false, element),
-    };
+    let (weak, quoted) = split_weak(element);
     let end = memchr::memchr(b'"', quoted.strip_prefix(b"\"")?)? + 2;
     Some((weak, quoted.get(..end)?, quoted.get(end..)?))
+}
+
+/// Splits off the mark of a weak tag: whether it was there, and the rest.
+fn split_weak(tag: &[u8]) -> (bool, &[u8]) {
+    tag.strip_prefix(b"W/").map_or((false, tag), |rest| (true, rest))
 }
 
 /// Upper bound on the kernel's tick, by which files are stamped: twice the 10 ms of the slowest
@@ -218,6 +220,21 @@ mod tests {
         assert_eq!(matching(&[], &[b"\"A,B\", \"a,b"]), PreconditionResult::Proceed);
         assert_eq!(matching(&[], &[b"a,b"]), PreconditionResult::Proceed);
         assert_eq!(matching(&[b"\"x\""], &[b"*"]), PreconditionResult::Failed);
+    }
+
+    #[test]
+    fn a_weak_tag_of_ours_matches_weakly_only() {
+        let weak = Validators { etag: b"W/\"a\"", modified_s: None };
+        let with = |conditions: Conditions<'_>| evaluate(&conditions, &weak);
+        for tag in [&b"\"a\""[..], b"W/\"a\""] {
+            let none_match = Conditions { if_none_match: &[tag], ..Conditions::default() };
+            assert_eq!(with(none_match), PreconditionResult::NotModified);
+            let matches = Conditions { if_match: &[tag], ..Conditions::default() };
+            assert_eq!(with(matches), PreconditionResult::Failed);
+        }
+        let now = Now { monotonic_ns: 0, unix_ns: 1 };
+        assert!(!if_range_holds(b"W/\"a\"", &weak, now));
+        assert!(!if_range_holds(b"\"a\"", &weak, now));
     }
 
     #[test]
