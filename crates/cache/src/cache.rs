@@ -1,0 +1,277 @@
+//! The cache of all loops: stored replies by key, bounded in bytes, and the flights.
+//!
+//! Eviction is `quick_cache`'s, as for files: S3-FIFO with ghosts, which a scan does not flush. A
+//! key's variants are evicted together. Keys come from clients, so they are hashed by SipHash.
+
+use std::hash::RandomState;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use quick_cache::sync::Cache as Bounded;
+use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
+
+use crate::flights::Flights;
+use crate::{Fields, Flight, Joined, Landed, Stored, selectors};
+
+/// Maximum number of variants of a key; the oldest goes.
+const VARIANTS_MAX: usize = 16;
+
+/// Time for which requests for a key go on by themselves after a reply that could not be stored,
+/// nanoseconds.
+const PASS_NS: u64 = 120_000_000_000;
+
+/// Approximate overhead of a slot besides key and value, bytes.
+const SLOT_BYTES: usize = 64;
+
+/// Size of a typical reply, for an estimate of the number of keys, bytes.
+const TYPICAL_BYTES: u64 = 8192;
+
+/// Part of the bytes for stored replies that those on their way here may take besides.
+const COPIES_SHARE: u64 = 4;
+
+/// Maximum number of parts with a lock of their own.
+const SHARDS_MAX: u64 = 16;
+
+/// Bounds of a cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CacheConfig {
+    /// Maximum size of all stored replies, bytes.
+    pub bytes_max: u64,
+    /// Maximum size of the content of a stored reply, bytes.
+    pub object_bytes_max: usize,
+    /// Fraction of the time since its last change for which a reply is fresh that does not say how
+    /// long it is.
+    pub heuristic: f32,
+}
+
+/// Totals of a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheTotals {
+    /// Keys evicted for lack of room.
+    pub evicted: u64,
+    /// Size of what is stored, bytes.
+    pub stored_bytes: u64,
+}
+
+/// Result of a search.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// A reply that was selected by what the request says.
+    Stored(Arc<Stored>),
+    /// Replies to other requests for the same.
+    OtherVariants,
+    /// Nothing.
+    Nothing,
+    /// The memory of a reply that could not be stored: requests go on by themselves.
+    Pass,
+}
+
+/// A cache. `W` identifies who waits for a reply.
+pub struct Cache<W> {
+    slots: Bounded<Box<[u8]>, Slot, Weigher, RandomState, EvictionCounter>,
+    /// Flights; the lock also serialises changes of a slot that depend on what it holds.
+    flights: Mutex<Flights<W>>,
+    evicted: AtomicU64,
+    /// Bytes that replies on their way here may take.
+    reserved: Arc<AtomicU64>,
+    config: CacheConfig,
+}
+
+/// Room for a reply that is being copied; given back when this is dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    bytes: u64,
+    reserved: Arc<AtomicU64>,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Value of a key.
+#[derive(Clone)]
+enum Slot {
+    /// Replies, the latest first.
+    Variants(Arc<[Arc<Stored>]>),
+    /// None could be stored.
+    Pass { until_ns: u64 },
+}
+
+impl<W: PartialEq> Cache<W> {
+    /// Creates a cache.
+    #[must_use]
+    pub fn new(mut config: CacheConfig) -> Self {
+        // Several of the largest must fit, and be copied at a time.
+        let object_bytes_max = usize::try_from(config.bytes_max / 8).unwrap_or(usize::MAX);
+        config.object_bytes_max = config.object_bytes_max.min(object_bytes_max);
+        let keys = usize::try_from(config.bytes_max / TYPICAL_BYTES).unwrap_or(usize::MAX);
+        // A part must have room for a few of the largest.
+        let shards = config.bytes_max / (8 * config.object_bytes_max.max(1) as u64);
+        let options = OptionsBuilder::new()
+            .shards(shards.clamp(1, SHARDS_MAX) as usize)
+            .estimated_items_capacity(keys.clamp(64, 1 << 20))
+            .weight_capacity(config.bytes_max)
+            .build()
+            .unwrap_or_else(|error| unreachable!("{error}: both capacities are set"));
+        let hasher = RandomState::new();
+        let slots = Bounded::with_options(options, Weigher, hasher, EvictionCounter);
+        Self {
+            slots,
+            flights: Mutex::new(Flights::new()),
+            evicted: AtomicU64::new(0),
+            reserved: Arc::default(),
+            config,
+        }
+    }
+
+    /// Reserves room for a reply that is being copied. `None` if too many are, which bounds the
+    /// memory that they take besides what is stored to a quarter of that.
+    #[must_use]
+    pub fn reserve(&self, bytes: usize) -> Option<Reservation> {
+        let (bytes, reserved) = (bytes as u64, Arc::clone(&self.reserved));
+        let before = reserved.fetch_add(bytes, Ordering::Relaxed);
+        let room = Reservation { bytes, reserved };
+        (before + bytes <= self.config.bytes_max / COPIES_SHARE).then_some(room)
+    }
+
+    /// Returns its bounds.
+    #[must_use]
+    pub fn config(&self) -> &CacheConfig {
+        &self.config
+    }
+
+    /// Searches for a reply to a request.
+    #[must_use]
+    pub fn find(&self, key: &[u8], request: &(impl Fields + ?Sized), now_ns: u64) -> Found {
+        match self.slots.get(key) {
+            None => Found::Nothing,
+            Some(Slot::Pass { until_ns }) if now_ns < until_ns => Found::Pass,
+            Some(Slot::Pass { .. }) => Found::Nothing,
+            Some(Slot::Variants(variants)) => variants
+                .iter()
+                .find(|stored| selectors::match_request(&stored.selectors, request))
+                .map_or(Found::OtherVariants, |stored| Found::Stored(Arc::clone(stored))),
+        }
+    }
+
+    /// Joins those who ask the origin for a key, or leads them. It follows only requests that are
+    /// selected alike, as far as is known.
+    #[must_use]
+    pub fn join(&self, key: &[u8], request: &(impl Fields + ?Sized), who: W) -> Joined {
+        let mut selecting = Vec::new();
+        if let Some(Slot::Variants(variants)) = self.slots.peek(key)
+            && let Some(latest) = variants.first()
+        {
+            selectors::write_values(&mut selecting, &latest.selectors, request);
+        }
+        self.flights.lock().join(key, &selecting, who)
+    }
+
+    /// Removes one who follows, and has gone.
+    pub fn leave(&self, key: &[u8], who: &W) {
+        self.flights.lock().leave(key, who);
+    }
+
+    /// Returns whether anybody follows.
+    #[must_use]
+    pub fn is_followed(&self, flight: &Flight) -> bool {
+        self.flights.lock().is_followed(flight)
+    }
+
+    /// Ends a flight: with a reply to be stored, or none. Returns those who followed.
+    #[must_use]
+    pub fn land(&self, flight: &Flight, stored: Option<Arc<Stored>>) -> Vec<W> {
+        let mut flights = self.flights.lock();
+        let Landed { followers, is_current } = flights.land(flight);
+        if let Some(stored) = stored.filter(|_| is_current) {
+            self.insert(flight.key(), &stored);
+        }
+        followers
+    }
+
+    /// Ends a flight whose reply may not be stored: those who follow, and those who come, go on by
+    /// themselves. `remember`: the next ones will be like it.
+    #[must_use]
+    pub fn pass(&self, flight: &Flight, remember: bool, now_ns: u64) -> Vec<W> {
+        let mut flights = self.flights.lock();
+        let followers = flights.land(flight).followers;
+        if remember {
+            let until_ns = now_ns.saturating_add(PASS_NS);
+            self.put(flight.key(), Slot::Pass { until_ns });
+        }
+        followers
+    }
+
+    /// Stores a reply to a request that leads no flight.
+    pub fn store(&self, key: &[u8], stored: &Arc<Stored>) {
+        let _lock = self.flights.lock();
+        self.insert(key, stored);
+    }
+
+    /// Removes all replies of a key, and those on their way; returns whether there were any.
+    pub fn remove(&self, key: &[u8]) -> bool {
+        let mut flights = self.flights.lock();
+        flights.outdate(key);
+        matches!(self.slots.remove(key), Some((_, Slot::Variants(_))))
+    }
+
+    /// Returns the totals.
+    #[must_use]
+    pub fn totals(&self) -> CacheTotals {
+        let evicted = self.evicted.load(Ordering::Relaxed);
+        CacheTotals { evicted, stored_bytes: self.slots.weight() }
+    }
+
+    /// Adds a reply to the variants of its key, in place of one that was selected alike.
+    fn insert(&self, key: &[u8], stored: &Arc<Stored>) {
+        let before = match self.slots.peek(key) {
+            Some(Slot::Variants(variants)) => variants,
+            _ => Arc::from([]),
+        };
+        let is_other = |other: &&Arc<Stored>| other.selectors != stored.selectors;
+        let others = before.iter().filter(is_other).take(VARIANTS_MAX - 1).cloned();
+        let variants = std::iter::once(Arc::clone(stored)).chain(others).collect();
+        self.put(key, Slot::Variants(variants));
+    }
+
+    fn put(&self, key: &[u8], slot: Slot) {
+        let mut evicted = 0;
+        self.slots.insert_with_lifecycle(key.into(), slot, &mut evicted);
+        self.evicted.fetch_add(evicted, Ordering::Relaxed);
+    }
+}
+
+impl<W> std::fmt::Debug for Cache<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cache").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Weigher;
+
+impl Weighter<Box<[u8]>, Slot> for Weigher {
+    fn weight(&self, key: &Box<[u8]>, slot: &Slot) -> u64 {
+        let value = match slot {
+            Slot::Variants(variants) => {
+                variants.iter().map(|stored| stored.memory_bytes() + SLOT_BYTES).sum()
+            }
+            Slot::Pass { .. } => 0,
+        };
+        (key.len() + value + SLOT_BYTES) as u64
+    }
+}
+
+#[derive(Clone, Copy)]
+struct EvictionCounter;
+
+impl Lifecycle<Box<[u8]>, Slot> for EvictionCounter {
+    type RequestState = u64;
+
+    fn on_evict(&self, evicted: &mut u64, _key: Box<[u8]>, _slot: Slot) {
+        *evicted += 1;
+    }
+}

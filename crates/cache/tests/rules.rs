@@ -1,0 +1,173 @@
+//! The rules of RFC 9111 and RFC 5861, each on a reply whose time is stepped.
+
+#![allow(clippy::unwrap_used, reason = "a broken expectation is a failed test")]
+
+mod fixtures;
+
+use std::sync::Arc;
+
+use fixtures::{NOW_NS, SECOND_NS, control, store, stored, with_reply};
+use weir_cache::{Reuse, Stored, reuse};
+
+fn at(s: u64) -> u64 {
+    NOW_NS + s * SECOND_NS
+}
+
+fn plain(stored: &Stored, s: u64) -> Reuse {
+    reuse(stored, &control(""), at(s))
+}
+
+fn asked(stored: &Stored, directives: &str, s: u64) -> Reuse {
+    reuse(stored, &control(directives), at(s))
+}
+
+#[test]
+fn a_reply_is_fresh_for_as_long_as_it_says() {
+    for (fields, fresh_s) in [
+        ("Cache-Control: max-age=10", 10),
+        ("Cache-Control: max-age=10, s-maxage=20", 20),
+        ("Cache-Control: max-age=10\nExpires: Sun, 06 Nov 1994 09:49:37 GMT", 10),
+        ("Expires: Sun, 06 Nov 1994 08:49:47 GMT\nDate: Sun, 06 Nov 1994 08:49:37 GMT", 10),
+        ("Expires: Sunday, 06-Nov-94 08:49:47 GMT", 10),
+        ("CACHE-CONTROL: Max-Age=\"10\"", 10),
+        ("Cache-Control: max-age=10, proxy-revalidate", 10),
+        ("Last-Modified: Sun, 06 Nov 1994 08:47:57 GMT", 10),
+        ("Cache-Control: max-age=30\nAge: 20", 10),
+        ("Cache-Control: max-age=30\nDate: Sun, 06 Nov 1994 08:49:17 GMT", 10),
+        ("Cache-Control: max-age=30\nDate: Sun, 06 Nov 1994 08:49:17 GMT\nAge: 5", 10),
+    ] {
+        let reply = stored(fields);
+        assert_eq!(plain(&reply, fresh_s - 1), Reuse::Send, "{fields}");
+        assert_eq!(plain(&reply, fresh_s), Reuse::Validate, "{fields}");
+    }
+}
+
+#[test]
+fn the_age_counts_from_where_the_reply_was_made() {
+    let reply = stored("Cache-Control: max-age=100\nAge: 7");
+    assert_eq!((reply.age_s(at(0)), reply.age_s(at(5))), (7, 12));
+    assert_eq!((reply.ttl_s(at(0)), reply.ttl_s(at(100))), (93, -7));
+    // The time that the request took is part of it.
+    let slow = with_reply("", 200, "Cache-Control: max-age=100\nAge: 7", |reply| {
+        let slow = weir_cache::Reply { sent_ns: NOW_NS - 3 * SECOND_NS, ..copy(reply) };
+        slow.store(Arc::from(*b"")).unwrap()
+    });
+    assert_eq!(slow.age_s(at(0)), 10);
+}
+
+fn copy<'a, R>(reply: &weir_cache::Reply<'a, R>) -> weir_cache::Reply<'a, R> {
+    weir_cache::Reply { ..*reply }
+}
+
+#[test]
+fn what_may_not_be_stored_is_not() {
+    for (request, status, fields) in [
+        ("", 200, "Cache-Control: no-store, max-age=10"),
+        ("", 200, "Cache-Control: private, max-age=10"),
+        ("", 200, "Cache-Control: private=\"set-cookie\", max-age=10"),
+        ("", 200, "Cache-Control: max-age=10\nVary: *"),
+        ("", 200, "Cache-Control: max-age=10\nSet-Cookie: a=b"),
+        ("", 206, "Cache-Control: max-age=10"),
+        ("", 500, "Cache-Control: max-age=10"),
+        ("", 302, "Last-Modified: Sun, 06 Nov 1994 08:47:57 GMT"),
+        ("", 200, ""),
+        ("", 200, "Cache-Control: max-age=0"),
+        ("Authorization: x", 200, "Cache-Control: max-age=10"),
+        ("Cookie: a=b", 200, "Last-Modified: Sun, 06 Nov 1994 08:47:57 GMT"),
+        ("", 599, "Cache-Control: must-understand, no-store, max-age=10"),
+    ] {
+        assert!(store(request, status, fields).is_none(), "{request} {status} {fields}");
+    }
+}
+
+#[test]
+fn what_may_be_stored_is() {
+    for (request, status, fields) in [
+        ("", 404, "Cache-Control: max-age=10"),
+        ("", 301, "Cache-Control: max-age=10"),
+        ("", 302, "Cache-Control: max-age=10"),
+        ("", 200, "Cache-Control: no-cache\nETag: \"v\""),
+        ("", 200, "Cache-Control: max-age=10, public\nSet-Cookie: a=b"),
+        ("Authorization: x", 200, "Cache-Control: public, max-age=10"),
+        ("Authorization: x", 200, "Cache-Control: s-maxage=10"),
+        ("Authorization: x", 200, "Cache-Control: must-revalidate, max-age=10"),
+        ("Cookie: a=b", 200, "Cache-Control: max-age=10"),
+        ("", 200, "Cache-Control: must-understand, no-store, max-age=10"),
+    ] {
+        assert!(store(request, status, fields).is_some(), "{request} {status} {fields}");
+    }
+}
+
+#[test]
+fn a_request_may_want_it_younger_or_take_it_older() {
+    let reply = stored("Cache-Control: max-age=10");
+    assert_eq!(asked(&reply, "no-cache", 0), Reuse::Requested);
+    assert_eq!(asked(&reply, "max-age=5", 5), Reuse::Send);
+    assert_eq!(asked(&reply, "max-age=5", 6), Reuse::Requested);
+    assert_eq!(asked(&reply, "min-fresh=5", 5), Reuse::Send);
+    assert_eq!(asked(&reply, "min-fresh=5", 6), Reuse::Requested);
+    assert_eq!(asked(&reply, "max-stale=5", 14), Reuse::Send);
+    assert_eq!(asked(&reply, "max-stale=5", 15), Reuse::Validate);
+    assert_eq!(asked(&reply, "max-stale", 5000), Reuse::Send);
+    for strict in ["must-revalidate", "proxy-revalidate", "s-maxage=10"] {
+        let reply = stored(&format!("Cache-Control: max-age=10, {strict}"));
+        assert_eq!(asked(&reply, "max-stale", 11), Reuse::Validate, "{strict}");
+    }
+}
+
+#[test]
+fn a_stale_reply_is_sent_where_it_says_so() {
+    let reply = stored("Cache-Control: max-age=10, stale-while-revalidate=20, stale-if-error=30");
+    assert_eq!(plain(&reply, 29), Reuse::SendAndValidate);
+    assert_eq!(plain(&reply, 30), Reuse::Validate);
+    assert!(reply.replaces_error(at(39)) && !reply.replaces_error(at(40)));
+    let silent = stored("Cache-Control: max-age=10");
+    assert!(!silent.replaces_error(at(11)) && silent.replaces_absence(at(11)));
+    assert!(!silent.replaces_absence(at(2 * 24 * 3600)));
+    for strict in ["must-revalidate", "proxy-revalidate", "no-cache"] {
+        let reply = stored(&format!(
+            "Cache-Control: max-age=10, stale-while-revalidate=20, stale-if-error=30, {strict}\n\
+             ETag: \"v\""
+        ));
+        assert_eq!(plain(&reply, 11), Reuse::Validate, "{strict}");
+        assert!(!reply.replaces_error(at(11)) && !reply.replaces_absence(at(11)), "{strict}");
+    }
+    // With s-maxage, only for as long as it says.
+    let shared = stored("Cache-Control: s-maxage=10");
+    assert!(!shared.replaces_absence(at(11)));
+    let shared = stored("Cache-Control: s-maxage=10, stale-while-revalidate=20");
+    assert_eq!(plain(&shared, 11), Reuse::SendAndValidate);
+}
+
+#[test]
+fn a_304_brings_the_fields_up_to_date_but_not_the_content_s() {
+    let reply = stored(
+        "Cache-Control: max-age=10\nETag: \"v\"\nX-A: 1\nX-B: 1\nContent-Type: text/css\n\
+         Date: Sun, 06 Nov 1994 08:49:37 GMT",
+    );
+    assert_eq!(&*reply.conditions, b"If-None-Match: \"v\"\r\n");
+    let fields = "Cache-Control: max-age=50\nETag: \"v\"\nX-B: 2\nContent-Type: text/plain\n\
+                  Content-Length: 7\nVia: 1.1 other";
+    let fresh = with_reply("", 304, fields, |answer| reply.refreshed(answer).unwrap());
+    let lines = String::from_utf8(fresh.entry.fields_200().to_vec()).unwrap();
+    for kept in ["X-A: 1\r\n", "X-B: 2\r\n", "Content-Type: text/css\r\n", "Content-Length: 5\r\n"]
+    {
+        assert!(lines.contains(kept), "{lines}");
+    }
+    assert_eq!(lines.matches("Via: ").count(), 1, "{lines}");
+    assert_eq!(lines.matches("Date: ").count(), 1, "{lines}");
+    assert_eq!((fresh.status, plain(&fresh, 49)), (200, Reuse::Send));
+    let other = |fields| with_reply("", 304, fields, |answer| reply.refreshed(answer).is_none());
+    assert!(other("ETag: \"w\"") && other("Cache-Control: no-store"));
+}
+
+#[test]
+fn a_stored_reply_has_a_date_and_no_age() {
+    let reply = stored("Cache-Control: max-age=10\nAge: 3\nServer: a\nContent-Encoding: gzip");
+    let lines = String::from_utf8(reply.entry.fields_200().to_vec()).unwrap();
+    assert!(lines.contains("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"), "{lines}");
+    assert!(!lines.contains("Age: ") && lines.contains("Via: 1.1 weir\r\n"), "{lines}");
+    assert!(reply.has_server && reply.is_coded);
+    assert_eq!(reply.entry.validators().modified_s, Some(784_111_777));
+    assert!(reply.memory_bytes() > lines.len() + 5);
+}

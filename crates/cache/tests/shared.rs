@@ -1,0 +1,105 @@
+//! The cache as all loops share it: variants, flights, room, and what is removed.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a broken expectation is a failed test")]
+
+mod fixtures;
+
+use std::sync::Arc;
+
+use fixtures::{Lines, NOW_NS, SECOND_NS, lines, store, with_reply};
+use weir_cache::{Cache, CacheConfig, Flight, Found, Joined, Stored};
+
+const FRESH: &str = "Cache-Control: max-age=60";
+
+fn cache(bytes_max: u64) -> Cache<u32> {
+    Cache::new(CacheConfig { bytes_max, object_bytes_max: 100_000, heuristic: 0.1 })
+}
+
+fn reply(request: &str, fields: &str) -> Arc<Stored> {
+    Arc::new(store(request, 200, fields).unwrap())
+}
+
+fn find(cache: &Cache<u32>, request: &Lines) -> Found {
+    cache.find(b"k", request, NOW_NS)
+}
+
+fn lead(joined: Joined) -> Flight {
+    if let Joined::Leads(flight) = joined { flight } else { panic!("it follows") }
+}
+
+#[test]
+fn a_reply_is_found_by_what_selects_it() {
+    let cache = cache(1 << 20);
+    let (none, one, other) = (lines(""), lines("A: 1"), lines("A: 2"));
+    assert!(matches!(find(&cache, &none), Found::Nothing));
+    cache.store(b"k", &reply("A: 1", "Cache-Control: max-age=60\nVary: A"));
+    assert!(matches!(find(&cache, &one), Found::Stored(_)));
+    assert!(matches!(find(&cache, &other), Found::OtherVariants));
+    // The latest of those selected alike counts.
+    cache.store(b"k", &reply("A: 1", "Cache-Control: max-age=60\nVary: A\nETag: \"2\""));
+    let Found::Stored(found) = find(&cache, &one) else { panic!() };
+    assert_eq!(found.entry.validators().etag, b"\"2\"");
+    // The oldest of too many goes.
+    for nth in 2..=17 {
+        let asking = format!("A: {nth}");
+        cache.store(b"k", &reply(&asking, "Cache-Control: max-age=60\nVary: A"));
+    }
+    assert!(matches!(find(&cache, &one), Found::OtherVariants));
+    assert!(matches!(find(&cache, &other), Found::Stored(_)));
+    assert!(cache.remove(b"k") && !cache.remove(b"k"));
+    assert!(matches!(find(&cache, &other), Found::Nothing));
+}
+
+#[test]
+fn requests_that_are_selected_otherwise_do_not_follow() {
+    let cache = cache(1 << 20);
+    cache.store(b"k", &reply("A: 1", "Cache-Control: max-age=60\nVary: A"));
+    let flight = lead(cache.join(b"k", &lines("A: 2"), 1));
+    assert_eq!(cache.join(b"k", &lines("A: 2"), 2), Joined::Follows);
+    lead(cache.join(b"k", &lines("A: 3"), 3));
+    assert!(cache.is_followed(&flight));
+    assert_eq!(cache.land(&flight, None), [2]);
+}
+
+#[test]
+fn a_reply_from_before_a_change_is_not_stored() {
+    let cache = cache(1 << 20);
+    let flight = lead(cache.join(b"k", &lines(""), 1));
+    cache.remove(b"k");
+    assert!(cache.land(&flight, Some(reply("", FRESH))).is_empty());
+    assert!(matches!(find(&cache, &lines("")), Found::Nothing));
+}
+
+#[test]
+fn what_could_not_be_stored_is_remembered_for_a_while() {
+    let cache = cache(1 << 20);
+    let flight = lead(cache.join(b"k", &lines(""), 1));
+    assert_eq!(cache.join(b"k", &lines(""), 2), Joined::Follows);
+    assert_eq!(cache.pass(&flight, true, NOW_NS), [2]);
+    assert!(matches!(find(&cache, &lines("")), Found::Pass));
+    let later = cache.find(b"k", &lines(""), NOW_NS + 120 * SECOND_NS);
+    assert!(matches!(later, Found::Nothing));
+    // A failure says nothing about the next reply.
+    cache.store(b"k", &reply("", FRESH));
+    let flight = lead(cache.join(b"k", &lines(""), 1));
+    assert!(cache.pass(&flight, false, NOW_NS).is_empty());
+    assert!(matches!(find(&cache, &lines("")), Found::Stored(_)));
+}
+
+#[test]
+fn what_is_stored_and_what_is_on_its_way_is_bounded() {
+    let cache = cache(1 << 20);
+    let body: Arc<[u8]> = vec![0; 50_000].into();
+    for nth in 0..100_u32 {
+        let large = with_reply("", 200, FRESH, |reply| reply.store(Arc::clone(&body)).unwrap());
+        cache.store(&nth.to_le_bytes(), &Arc::new(large));
+    }
+    let totals = cache.totals();
+    assert!(totals.stored_bytes <= 1 << 20 && totals.stored_bytes > 1 << 19, "{totals:?}");
+    assert!(totals.evicted >= 79, "{totals:?}");
+    let copies: Vec<_> = (0..4).map(|_| cache.reserve(60_000)).collect();
+    assert!(copies.iter().all(Option::is_some));
+    assert!(cache.reserve(60_000).is_none());
+    drop(copies);
+    assert!(cache.reserve(60_000).is_some());
+}
