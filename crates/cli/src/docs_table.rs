@@ -13,7 +13,7 @@ use weir_server::accept::PolicyName;
 use weir_server::{OUTPUTS, PRESETS, Preset, accept, architecture, readiness, slots, stats};
 
 /// Names of the tables.
-pub(crate) const NAMES: [&str; 24] = [
+pub(crate) const NAMES: [&str; 25] = [
     "architectures",
     "architecture-options",
     "architecture-presets",
@@ -37,6 +37,7 @@ pub(crate) const NAMES: [&str; 24] = [
     "probe-options",
     "stat-options",
     "forward-options",
+    "cache-options",
     "in-flight-policies",
 ];
 
@@ -52,8 +53,11 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         "slot-searches" => slot_searches(),
         "output-paths" => output_paths(),
         "presets" => presets(),
-        "options" => options(find(cli, &["serve"]), |arg| !is_of_upstreams(arg)),
+        "options" => {
+            options(find(cli, &["serve"]), |arg| !is_of_upstreams(arg) && !is_of_cache(arg))
+        }
         "forward-options" => options(find(cli, &["serve"]), is_of_upstreams),
+        "cache-options" => options(find(cli, &["serve"]), is_of_cache),
         "in-flight-policies" => in_flight_policies(),
         "statistics" => statistics(),
         "load-options" => options(find(cli, &["load"]), |_| true),
@@ -75,6 +79,10 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
 
 fn is_of_upstreams(arg: &Arg) -> bool {
     arg.get_help_heading() == Some("Upstreams")
+}
+
+fn is_of_cache(arg: &Arg) -> bool {
+    arg.get_help_heading() == Some("Cache")
 }
 
 fn in_flight_policies() -> String {

@@ -90,7 +90,7 @@ fn policies() -> PossibleValuesParser {
     PossibleValuesParser::new(upstream::TABLE.iter().map(|row| row.spelling))
 }
 
-fn network(text: &str) -> Result<IpNet, String> {
+pub(crate) fn network(text: &str) -> Result<IpNet, String> {
     let address = || text.parse().map(|address: std::net::IpAddr| IpNet::from(address));
     text.parse().or_else(|_| address()).map_err(|_| "a network is ADDRESS/BITS".into())
 }

@@ -3,6 +3,7 @@
 //! Nothing here serves, loads or measures: requests are passed to `weir-server`, `weir-load` or
 //! `weir-lab`, and their results are printed.
 
+mod caching;
 mod command;
 mod config_file;
 mod docs_table;

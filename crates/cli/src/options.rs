@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use weir_server::accept::{self, Controls, Limit, Refusal, SynFilter};
 use weir_server::{Address, OUTPUTS, PRESETS, architecture, readiness, slots};
 
+use crate::caching::CacheOptions;
 use crate::forwarding::{ForwardOptions, RouteOptions};
 use crate::values;
 
@@ -27,6 +28,9 @@ pub(crate) struct ServeOptions {
 
     #[command(flatten)]
     pub forward: ForwardOptions,
+
+    #[command(flatten)]
+    pub caching: CacheOptions,
 }
 
 /// Stand in front of other servers.
@@ -39,6 +43,9 @@ pub(crate) struct ProxyOptions {
 
     #[command(flatten)]
     pub forward: ForwardOptions,
+
+    #[command(flatten)]
+    pub caching: CacheOptions,
 
     #[command(flatten)]
     pub server: ServerOptions,

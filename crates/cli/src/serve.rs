@@ -15,6 +15,7 @@ use weir_server::{
     Strategy, Timeouts, accept, architecture, content, readiness, slots, stats,
 };
 
+use crate::caching::CacheOptions;
 use crate::forwarding::{self, Forwarding};
 use crate::options::{
     LogStyle, OnOff, Precompressed, ProxyOptions, ServeOptions, ServerOptions, Symlinks,
@@ -40,10 +41,10 @@ pub(crate) fn serve(options: ServeOptions) -> Result<ExitCode, String> {
 /// A sentence: the options ask for something that cannot be provided.
 pub(crate) fn proxy(options: ProxyOptions) -> Result<ExitCode, String> {
     let stats_json = options.server.stats_json.clone();
-    let ProxyOptions { urls, forward, server } = options;
+    let ProxyOptions { urls, forward, caching, server } = options;
     let forwarding = forwarding::of_proxy(&urls, &forward)?;
-    let config =
-        server_configuration(server, PathBuf::from("."), forwarding, forward.trusted_proxy)?;
+    let (root, trusted) = (PathBuf::from("."), forward.trusted_proxy);
+    let config = server_configuration(server, root, forwarding, trusted, caching)?;
     run(config, &urls.join(", "), stats_json.as_deref())
 }
 
@@ -125,9 +126,9 @@ fn show(report: &stats::Report, json: Option<&Path>) {
 }
 
 fn configuration(options: ServeOptions) -> Result<Config, String> {
-    let ServeOptions { root, server, routes, forward } = options;
+    let ServeOptions { root, server, routes, forward, caching } = options;
     let forwarding = forwarding::of_routes(&routes, &forward)?;
-    server_configuration(server, root, forwarding, forward.trusted_proxy)
+    server_configuration(server, root, forwarding, forward.trusted_proxy, caching)
 }
 
 fn server_configuration(
@@ -135,6 +136,7 @@ fn server_configuration(
     root: PathBuf,
     forwarding: Forwarding,
     trusted: Vec<IpNet>,
+    caching: CacheOptions,
 ) -> Result<Config, String> {
     let strategy = strategy(&options)?;
     let content = content_options(&options, strategy.output);
@@ -153,8 +155,6 @@ fn server_configuration(
         return Err(format!("--arch {name} forwards no requests: only loop and helpers do"));
     }
     let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let default_workers = if cpus.is_empty() { processors } else { cpus.len() };
     Ok(Config {
         arch,
         arch_settings,
@@ -183,8 +183,9 @@ fn server_configuration(
         content,
         fields: fields(&options.header),
         error_pages,
-        workers: options.workers.map_or(default_workers, usize::from),
+        workers: options.workers.map_or_else(|| default_workers(&cpus), usize::from),
         cpus,
+        cache: caching.cache(&upstreams)?,
         upstreams,
         routes,
         trusted,
@@ -199,6 +200,14 @@ fn server_configuration(
         bench_endpoints: options.bench_endpoints == OnOff::On,
         tell: say,
     })
+}
+
+/// Returns the number of loops where none is given: one for each processor that they may use.
+fn default_workers(cpus: &[usize]) -> usize {
+    match cpus.len() {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        count => count,
+    }
 }
 
 fn timeouts(options: &ServerOptions) -> Timeouts {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use weir_accept::upstream::UpstreamConfig;
 use weir_accept::{PolicyConfig, SynFilter};
+use weir_cache::CacheConfig;
 use weir_content as content;
 use weir_dispatch::readiness;
 use weir_dispatch::slots::SlotSearch;
@@ -122,6 +123,15 @@ pub struct Upstream {
     pub reply_ns: u64,
 }
 
+/// A cache of what upstreams reply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplyCache {
+    /// Its bounds.
+    pub bounds: CacheConfig,
+    /// Networks of clients that may remove what is stored, by PURGE.
+    pub purgers: Vec<IpNet>,
+}
+
 /// A rule that says where the requests for a part of the site go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -203,6 +213,8 @@ pub struct Config {
     pub upstreams: Vec<Upstream>,
     /// Where requests go; the first that matches counts, and files are served if none does.
     pub routes: Vec<Route>,
+    /// Cache of what upstreams reply; `None` without one.
+    pub cache: Option<ReplyCache>,
     /// Networks of proxies whose word on where a request comes from is passed on.
     pub trusted: Vec<IpNet>,
     /// Time limits of connections.

@@ -21,13 +21,14 @@ mod upstream;
 mod worker;
 
 pub use config::{
-    Address, Config, Error, ErrorPage, LogFormat, LogTarget, Route, Timeouts, Upstream,
+    Address, Config, Error, ErrorPage, LogFormat, LogTarget, ReplyCache, Route, Timeouts, Upstream,
     UpstreamAddress, UpstreamServer,
 };
 pub use ipnet::IpNet;
 pub use server::{Server, Signal};
 pub use strategy::{OUTPUTS, OutputPath, OutputRow, PRESETS, Preset, Strategy};
 pub use weir_accept as accept;
+pub use weir_cache::CacheConfig;
 pub use weir_content as content;
 pub use weir_dispatch::{readiness, slots};
 pub use weir_stats as stats;

@@ -187,6 +187,14 @@ counters! {
     upstream_departed Sum "requests not sent, or given up, because their client had gone",
     upstream_limit Max "maximum number of requests in flight at all upstreams, as of now",
     upstream_waiting_max Max "maximum number of requests that have waited for a place",
+    proxy_cache_hits Sum "requests answered with a fresh stored reply of an upstream",
+    proxy_cache_misses Sum "requests forwarded because no stored reply would do",
+    proxy_cache_stale Sum "requests answered with a stale stored reply",
+    proxy_cache_revalidated Sum "stored replies that an upstream said are still valid",
+    proxy_cache_collapsed Sum "requests that waited for the reply to another one",
+    proxy_cache_stored Sum "replies of upstreams stored",
+    proxy_cache_evicted Sum "resources whose stored replies were evicted for lack of room",
+    proxy_cache_bytes Sum "size of the stored replies as of now, bytes",
     cache_hits Sum "lookups that found fresh content in the cache",
     cache_misses Sum "lookups of content not in the cache",
     cache_revalidated Sum "cached content checked against its file and kept",
@@ -269,6 +277,12 @@ impl Counters {
     pub fn set_upstreams(&mut self, [limit, waiting_max]: [u64; 2]) {
         self.upstream_limit = Counter(limit);
         self.upstream_waiting_max = Counter(waiting_max);
+    }
+
+    /// Replaces what all loops share of the cache of replies: evictions, and stored bytes.
+    pub fn set_proxy_cache(&mut self, [evicted, bytes]: [u64; 2]) {
+        self.proxy_cache_evicted = Counter(evicted);
+        self.proxy_cache_bytes = Counter(bytes);
     }
 
     /// Replaces the drops by SYN filters: the total, and those from sources that had used up their

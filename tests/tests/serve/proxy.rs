@@ -440,6 +440,8 @@ fn options_that_make_no_sense_get_one_sentence() {
             "forwards no requests",
         ),
         (&["serve", "--route", "/a=b"], "there is no --upstream b"),
+        (&["serve", "--cache", "1M"], "--cache is for replies of upstreams"),
+        (&["proxy", "http://127.0.0.1:1", "--cache", "1k"], "a cache has 1M or more"),
         (&["serve", "--upstream", "b=http://127.0.0.1:1"], "no --route leads to it"),
         (&["serve", "--upstream", "b=http://127.0.0.1:1", "--route", "a=b"], "begins with a path"),
     ] {

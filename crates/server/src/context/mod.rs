@@ -3,6 +3,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod close_reason;
+pub(crate) mod forwarded;
 pub(crate) mod log;
 pub(crate) mod output;
 pub(crate) mod read_rate;
@@ -23,6 +24,7 @@ use weir_sys::process::{self, Usage};
 use crate::config::Config;
 use crate::upstream::Upstreams;
 use clock::Clock;
+use forwarded::Background;
 use log::LogBuffer;
 use output::Output;
 use write_budget::WriteBudget;
@@ -65,6 +67,10 @@ pub(crate) struct WorkerContext {
     shares: Option<Box<Shares>>,
     /// Servers that requests are forwarded to, if there are any.
     pub upstreams: Option<Box<Upstreams>>,
+    /// Forwarded requests that go on without a client.
+    pub background: Background,
+    /// Buffer for the key of a stored reply.
+    pub cache_key: Vec<u8>,
     /// Connection that is being served.
     pub serving: Token,
     /// True if it is served because its upstream has moved, and not its client.
@@ -107,6 +113,8 @@ impl WorkerContext {
             share: None,
             shares: None,
             upstreams: None,
+            background: Background::default(),
+            cache_key: Vec::new(),
             serving: Token::default(),
             by_upstream: false,
             other_threads: Usage::default(),
@@ -182,6 +190,12 @@ impl WorkerContext {
         let Share { each_ns, weight } = self.share?;
         let shares = self.shares.get_or_insert_with(|| Box::new(Shares::new(OPEN_BURST)));
         Some(shares.claim(self.now_ns, source.ip().into(), each_ns, weight))
+    }
+
+    /// Returns when something is due at the upstreams, nanoseconds.
+    pub(crate) fn upstreams_due_ns(&self) -> Option<u64> {
+        let upstreams = self.upstreams.as_ref()?;
+        upstreams.due_ns().into_iter().chain(self.background.due_ns()).min()
     }
 
     /// Returns the nanoseconds since 1970.

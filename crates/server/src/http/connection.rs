@@ -23,32 +23,36 @@
 //! [`Connection::expire`] at [`Connection::deadline_ns`]. Overload control may call
 //! [`Connection::refuse_with_503`] in place of a read, and a connection may be closed at any time.
 //!
-//! Inside, a connection is in one of seven states ([`State`]):
+//! Inside, a connection is in one of eight states ([`State`]):
 //!
 //! ```text
 //! Idle ──► Head ──► Reply ──► Idle
 //!           │ ▲       │
 //!           ▼ │       └─────► Linger ──► (closed)
-//!   Fetch, Yield, Forward
+//!   Fetch, Yield, Follow, Forward
 //! ```
 //!
 //! [`SocketConnection`]: super::socket_connection::SocketConnection
+
+mod forwarding;
 
 use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 
 use weir_content::{Fetch, Waiter};
-use weir_http1::{Body, HeadParser, Limits, Method, Parse, Request, Status, Target};
+use weir_http1::{Body, HeadParser, Limits, Parse, Request, Status};
 
-use super::forward::{Failure, Forward};
+use super::cache_lookup::Wait;
 use super::response::{self, Answer, Refused};
 use super::send::SendOutcome;
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
+use crate::context::forwarded::Forward;
 use crate::context::output::Output;
 use crate::context::read_rate::{RateVerdict, ReadRate, ReadRateLimits};
 use crate::context::write_budget::PipelineBudget;
+use crate::upstream::shared::Landing;
 
 /// Operation on the socket that a connection asks its caller for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +98,9 @@ const LINGER_BYTES_MAX: u64 = 4 << 20;
 /// Maximum size of a partial request kept in a buffer of its own size, bytes.
 const KEPT_INPUT_BYTES: usize = 2048;
 
+/// Maximum number of bytes of input while a request waits for the reply to another.
+const FOLLOWING_INPUT_BYTES_MAX: usize = 64 << 10;
+
 /// A deadline that never comes.
 const NEVER: u64 = u64::MAX;
 
@@ -119,6 +126,8 @@ pub(crate) struct Connection {
     is_retry: bool,
     /// Number of fetches made for the current request.
     fetches: u8,
+    /// End of the current request's wait for the reply to another.
+    landing: Option<Landing>,
     /// True while an unwanted request body is still to come.
     body_incomplete: bool,
     /// Reason for the close, once known.
@@ -136,6 +145,8 @@ enum State {
     /// A request is complete, and other connections are served first: it has not been begun, or
     /// needs a listing that is being made.
     Yield(Option<Waiter>),
+    /// A request is complete, and waits for the reply to another like it.
+    Follow(Wait),
     /// A request is forwarded, and so is its reply.
     Forward(Box<Forward>),
     /// The reply is being sent.
@@ -164,6 +175,7 @@ impl Connection {
             has_received: false,
             is_retry: false,
             fetches: 0,
+            landing: None,
             body_incomplete: false,
             close_reason: None,
         }
@@ -201,7 +213,7 @@ impl Connection {
                 (full_since_ns.saturating_add(STALLED_NS) <= now_ns)
                     .then_some((EvictionRank::Stalled, full_since_ns))
             }
-            State::Fetch(_) | State::Yield(_) | State::Forward(_) => None,
+            State::Fetch(_) | State::Yield(_) | State::Follow(_) | State::Forward(_) => None,
         }
     }
 
@@ -211,7 +223,10 @@ impl Connection {
             State::Idle | State::Head => Action::Read,
             State::Fetch(_) => Action::Fetch,
             State::Yield(_) => Action::Yield,
-            State::Forward(_) => Action::Forward,
+            State::Follow(Wait { landing: Some(_), .. }) => Action::Yield,
+            // It notices when the client goes.
+            State::Follow(_) if self.unread() < FOLLOWING_INPUT_BYTES_MAX => Action::Read,
+            State::Follow(_) | State::Forward(_) => Action::Forward,
             State::Reply => Action::Write,
             State::Linger { .. } => Action::Discard,
         }
@@ -232,6 +247,11 @@ impl Connection {
 
     /// Continues after others have been served, whether more has been received or not.
     pub(crate) fn resume(&mut self, context: &mut WorkerContext) -> Action {
+        if let State::Follow(Wait { landing: landing @ Some(_), .. }) = self.state {
+            self.landing = landing;
+            self.state = State::Head;
+            return self.run(context);
+        }
         if !matches!(self.state, State::Yield(_)) {
             return self.run(context);
         }
@@ -430,7 +450,7 @@ impl Connection {
             State::Idle if context.draining => CloseReason::Drained,
             State::Idle if self.has_received => CloseReason::IdleTimeout,
             State::Idle => CloseReason::HeaderTimeout,
-            State::Fetch(_) | State::Yield(_) => CloseReason::RequestTimeout,
+            State::Fetch(_) | State::Yield(_) | State::Follow(_) => CloseReason::RequestTimeout,
             State::Linger { .. } if self.body_incomplete => CloseReason::BodyTimeout,
             State::Linger { .. } => CloseReason::Finished,
         };
@@ -448,8 +468,10 @@ impl Connection {
         // Every reply has a head, so that a complete one has bytes.
         context.counters.never_completed.add((self.sent_earlier == 0).into());
         self.release_input(context);
-        if let Some(forward) = self.take_forward() {
-            forward.abandon(context);
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Forward(forward) => forward.abandon(context),
+            State::Follow(wait) => wait.leave(context),
+            _ => {}
         }
         let Some(mut output) = self.output.take() else { return false };
         let cut = output.sent_bytes > 0;
@@ -522,9 +544,10 @@ impl Connection {
     /// Answers the request at the start of `input`. Its body is not wanted: a complete one is
     /// skipped, and an incomplete one ends the connection.
     fn answer(&mut self, request: &Request<'_>, input: &[u8], context: &mut WorkerContext) -> Flow {
-        if let Some(upstream) = upstream_of(request, context) {
-            return self.forward(request, input, upstream, context);
-        }
+        let stored = match self.route(request, input, context) {
+            ControlFlow::Continue(stored) => stored,
+            ControlFlow::Break(flow) => return flow,
+        };
         let body_bytes_max = context.config.body_bytes_max;
         let body = Body::new(request.framing).advance(&input[request.head_len..]);
         let body = match body {
@@ -537,7 +560,16 @@ impl Connection {
         };
         self.body_incomplete = !body.done;
         let mut output = self.output.take().unwrap_or_else(|| context.take_output());
-        match response::answer(request, self.request_info(), context, &mut output) {
+        let info = self.request_info();
+        let answer = match stored {
+            None => response::answer(request, info, context, &mut output),
+            Some((stored, says)) => {
+                let close = response::closes_after(request, info, context);
+                response::answer_stored(request, &stored, says, close, info, context, &mut output);
+                Answer::Written
+            }
+        };
+        match answer {
             Answer::Written => {}
             // Replies to earlier requests are sent first; the request is then parsed again.
             _ if output.replies() > 0 => {
@@ -558,6 +590,7 @@ impl Connection {
         self.taken += request.head_len + body.consumed;
         self.is_retry = false;
         self.fetches = 0;
+        self.landing = None;
         context.counters.requests.one();
         let takes_more = output.takes_more() && context.config.strategy.eager_write;
         self.output = Some(output);
@@ -567,103 +600,6 @@ impl Connection {
             self.begin_reply(context);
         }
         ControlFlow::Continue(())
-    }
-
-    /// Begins to forward a request. Replies to earlier requests are sent first.
-    fn forward(
-        &mut self,
-        request: &Request<'_>,
-        input: &[u8],
-        upstream: usize,
-        context: &mut WorkerContext,
-    ) -> Flow {
-        if self.output.is_some() {
-            self.begin_reply(context);
-            return ControlFlow::Continue(());
-        }
-        context.counters.requests.one();
-        let (head, _) = input.split_at(request.head_len);
-        let forward = Forward::begin(request, head, self.request_info(), upstream, context);
-        self.taken += request.head_len;
-        self.deadline_ns = self.request_deadline_ns(context);
-        self.state = State::Forward(Box::new(forward));
-        ControlFlow::Break(Action::Forward)
-    }
-
-    /// Returns the request being forwarded.
-    pub(crate) fn forwarded(&mut self) -> Option<&mut Forward> {
-        if let State::Forward(forward) = &mut self.state { Some(forward) } else { None }
-    }
-
-    /// Takes out the request being forwarded. [`Connection::put_forward`], or its end, must follow.
-    pub(super) fn take_forward(&mut self) -> Option<Box<Forward>> {
-        if !matches!(self.state, State::Forward(_)) {
-            return None;
-        }
-        match std::mem::replace(&mut self.state, State::Idle) {
-            State::Forward(forward) => Some(forward),
-            _ => None,
-        }
-    }
-
-    /// Puts back a request that is to be forwarded further.
-    pub(super) fn put_forward(&mut self, forward: Box<Forward>, context: &WorkerContext) {
-        let deadline_ns = forward.deadline_ns(context);
-        self.deadline_ns = deadline_ns.min(self.request_deadline_ns(context));
-        self.state = State::Forward(forward);
-    }
-
-    /// Ends a forwarded request whose reply is complete, with so much content; what is left of it
-    /// is in the output.
-    pub(super) fn end_forward(
-        &mut self,
-        close: bool,
-        request_taken: bool,
-        body_bytes: u64,
-        context: &WorkerContext,
-    ) -> Action {
-        self.body_incomplete = !request_taken;
-        if let Some(output) = &mut self.output {
-            output.close |= close || !request_taken;
-            output.linger |= !request_taken;
-            output.records.iter_mut().for_each(|record| record.body_bytes = body_bytes);
-        }
-        self.begin_reply(context);
-        Action::Write
-    }
-
-    /// Ends a forwarded request that was answered here; the answer is in the output.
-    pub(super) fn end_refusal(&mut self, request_taken: bool, context: &WorkerContext) -> Action {
-        self.body_incomplete = !request_taken;
-        self.begin_reply(context);
-        Action::Write
-    }
-
-    /// Ends a forwarded request at its deadline, or lets it go on.
-    fn expire_forward(
-        &mut self,
-        unacknowledged: Option<u64>,
-        context: &mut WorkerContext,
-    ) -> Action {
-        let Some(mut forward) = self.take_forward() else { return self.action() };
-        let taken_bytes = self.acknowledged(unacknowledged.unwrap_or(0));
-        let is_late = self.request_deadline_ns(context) <= context.now_ns();
-        let failure = forward.late(taken_bytes, context);
-        let Some(failure) = failure.or(is_late.then_some(Failure::ReplyTimeout)) else {
-            self.put_forward(forward, context);
-            return self.action();
-        };
-        if matches!(failure, Failure::SlowClient(_)) {
-            self.set_close_reason(failure.close_reason());
-        }
-        let request_taken = forward.request_taken();
-        let mut output = self.output.take().unwrap_or_else(|| context.take_output());
-        let ended = forward.expire(failure, self.request_info(), &mut output, context);
-        self.output = Some(output);
-        match ended {
-            Ok(()) => self.end_refusal(request_taken, context),
-            Err(reason) => self.close_for(reason),
-        }
     }
 
     /// Returns the bytes read but not used yet.
@@ -859,19 +795,4 @@ impl Connection {
         self.taken = 0;
         context.give_input(std::mem::take(&mut self.input));
     }
-}
-
-/// Returns the upstream that a request is forwarded to; `None` if it is answered here.
-fn upstream_of(request: &Request<'_>, context: &WorkerContext) -> Option<usize> {
-    context.upstreams.as_ref()?;
-    // A tunnel to anywhere, a mirror of fields that are not for everyone's eyes, and an order to a
-    // cache.
-    if matches!(request.method, Method::Connect | Method::Trace | Method::Purge) {
-        return None;
-    }
-    let path = match request.target {
-        Target::Path { path, .. } => path,
-        Target::Asterisk => b"/",
-    };
-    context.config.upstream_of(request.host, path)
 }

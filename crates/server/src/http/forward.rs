@@ -3,62 +3,20 @@
 
 use std::net::IpAddr;
 
-use weir_accept::upstream::{Arrived, Outcome, Reason, Ticket};
+use weir_accept::upstream::{Arrived, Outcome, Reason};
 use weir_http1::forward::{Exchange, RequestFacts};
 use weir_http1::{Request, Status};
 use weir_sys::socket;
 
-use super::response::{self, Answered, Instead, RequestInfo};
+use super::cache_store;
+use super::response::{self, Instead, RequestInfo};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
+use crate::context::forwarded::{Answered, CachePart, Forward, Place};
 use crate::context::log::LoggedRequest;
 use crate::context::output::Output;
 use crate::context::read_rate::{RateVerdict, ReadRate, ReadRateLimits};
 use crate::upstream::count_refusal;
-
-/// A forwarded request.
-#[derive(Debug)]
-pub(crate) struct Forward {
-    pub(super) exchange: Exchange,
-    pub(super) upstream: usize,
-    /// Number of the request among those of the loop.
-    serial: u64,
-    pub(super) place: Place,
-    /// The connection to the server; `None` while there is none.
-    pub(super) socket: Option<u32>,
-    /// Number of connections tried.
-    pub(super) attempts: u8,
-    /// True once the head of the reply has been recorded.
-    pub(super) is_recorded: bool,
-    /// What an answer of our own needs to know of the request.
-    answered: Answered,
-    pub(super) logged: Option<LoggedRequest>,
-    /// True once the end of what the client sends has been passed on.
-    pub(super) is_end_sent: bool,
-    /// True if the connection to the client closes after the reply, whatever the reply says.
-    pub(super) close: bool,
-    /// Time at which either side last moved, nanoseconds.
-    pub(super) moved_ns: u64,
-    /// Bytes of content taken from the client.
-    pub(super) content_bytes: u64,
-    /// Rate at which the client sends its content or takes the reply, while it is waited for.
-    pub(super) client_rate: Option<ReadRate>,
-    /// Time at which the place was given, nanoseconds.
-    placed_ns: u64,
-}
-
-/// Place of a request at its upstream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// It waits for one.
-    Waits(Ticket),
-    /// It has one.
-    Has,
-    /// It was refused one.
-    Refused(Reason),
-    /// It has given it back.
-    Returned,
-}
 
 /// Failure of a forwarded request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +75,15 @@ impl Failure {
         }
     }
 
-    fn count(self, context: &mut WorkerContext) {
+    /// Returns what Cache-Status says of a stale reply that is sent instead.
+    fn replaced_by_stale(self) -> &'static str {
+        match self {
+            Self::Refused(_) => "hit; detail=stale-under-overload",
+            _ => "hit; detail=stale-if-error",
+        }
+    }
+
+    pub(super) fn count(self, context: &mut WorkerContext) {
         let counters = &mut context.counters;
         match self {
             Self::Refused(reason) => count_refusal(reason, counters),
@@ -131,22 +97,19 @@ impl Failure {
 }
 
 impl Forward {
-    /// Begins to forward a request: asks for a place at the upstream.
+    /// Begins to forward a request: asks for a place at the upstream. `cache`: what the cache does
+    /// with the reply.
     pub(super) fn begin(
         request: &Request<'_>,
         head: &[u8],
         info: RequestInfo,
         upstream: usize,
+        mut cache: Option<Box<CachePart>>,
         context: &mut WorkerContext,
     ) -> Self {
         let config = context.config();
         let target = &config.upstreams[upstream];
-        let share_used_up = context.charge_source(info.peer);
-        let close = !request.keep_alive || context.is_closing() || share_used_up;
-        if request.keep_alive && (context.pressure || share_used_up) {
-            context.counters.closed_by_pressure.one();
-            context.counters.closed_by_share.add(share_used_up.into());
-        }
+        let close = response::closes_after(request, info, context);
         let client: Option<IpAddr> =
             (info.peer != socket::UNKNOWN_PEER).then(|| info.peer.ip().to_canonical());
         let authority = target.servers[0].authority.as_bytes();
@@ -157,8 +120,8 @@ impl Forward {
             is_trusted: client
                 .is_some_and(|client| config.trusted.iter().any(|each| each.contains(&client))),
             began_unix_ms: context.unix_ns() / 1_000_000,
-            is_whole: false,
-            fields: b"",
+            is_whole: cache.as_ref().is_some_and(|part| part.stores),
+            fields: cache.as_ref().map_or(b"", |part| part.conditions()),
         };
         let now_ns = context.now_ns();
         let token = context.serving;
@@ -175,8 +138,13 @@ impl Forward {
             }
             Some(Arrived::Granted) | None => Place::Has,
         };
+        let mut exchange = Exchange::new(request, head, &facts);
+        if let Some(part) = &mut cache {
+            exchange.hold_head();
+            part.sent_ns = context.unix_ns();
+        }
         Self {
-            exchange: Exchange::new(request, head, &facts),
+            exchange,
             upstream,
             serial,
             place,
@@ -191,6 +159,7 @@ impl Forward {
             content_bytes: 0,
             client_rate: None,
             placed_ns: now_ns,
+            cache,
         }
     }
 
@@ -289,14 +258,6 @@ impl Forward {
         }
     }
 
-    /// Gives up the request, because its connection is closed.
-    pub(super) fn abandon(mut self, context: &mut WorkerContext) {
-        if self.place != Place::Returned {
-            context.counters.upstream_departed.one();
-        }
-        self.release(Outcome::Abandoned, context);
-    }
-
     /// Ends the request at its deadline: `Ok` with the answer to be sent, or `Err` if the reply has
     /// begun.
     pub(super) fn expire(
@@ -324,9 +285,15 @@ impl Forward {
     ) -> Result<(), CloseReason> {
         self.release(Outcome::Failed, context);
         failure.count(context);
+        self.give_up_flight(context);
         // Interim replies may go before another server's reply or this one.
         if self.exchange.status() != 0 {
             return Err(failure.close_reason());
+        }
+        if let Some(stale) = self.stale_instead(context) {
+            let says = failure.replaced_by_stale();
+            cache_store::answer_forwarded(self, &stale, says, info, context, output);
+            return Ok(());
         }
         let close = self.close || !self.request_taken();
         let info = RequestInfo { body_incomplete: !self.request_taken(), ..info };

@@ -2,30 +2,28 @@
 //! the upstream until neither side can move.
 
 use std::io;
+use std::sync::Arc;
 
 use weir_accept::upstream::Outcome;
+use weir_cache::Stored;
 use weir_dispatch::readiness::Interest;
-use weir_http1::forward::{ReplyFacts, ReplyPart};
-use weir_sys::socket;
+use weir_http1::forward::ReplyPart;
 
+use super::background;
+use super::cache_store;
 use super::connection::Action;
-use super::forward::{Failure, Forward, Place};
+use super::forward::Failure;
 use super::send::SendOutcome;
 use super::socket::Socket;
 use super::socket_connection::SocketConnection;
+use super::upstream_io::{connect, output_bytes_max, receive_reply, send_request, try_again};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
+use crate::context::forwarded::{Forward, Place};
 use crate::context::log::Record;
-use crate::context::output::Output;
-
-/// Maximum number of bytes of a reply that wait for the client.
-const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum number of bytes read from a client ahead of time, to notice when it goes.
 const AHEAD_BYTES_MAX: usize = 16 << 10;
-
-/// Maximum number of connections tried for one request.
-const ATTEMPTS_MAX: u8 = 3;
 
 /// Number of turns between the two sides before other connections are served.
 const TURNS_MAX: usize = 32;
@@ -36,6 +34,8 @@ enum Step {
     Wait(Action),
     /// The reply is complete.
     Done,
+    /// A stored reply is sent instead. What Cache-Status says.
+    Answer(Arc<Stored>, &'static str),
     /// It cannot be answered by the server.
     Fail(Failure),
     /// The client is to be cut off.
@@ -59,8 +59,11 @@ impl<S: Socket> SocketConnection<S> {
                 self.put_forward(forward, context);
                 action
             }
+            Step::Answer(stored, says) => self.answer_from_cache(forward, &stored, says, context),
             Step::Done => {
+                forward.store_reply(context);
                 forward.release(Outcome::Answered, context);
+                forward.give_up_flight(context);
                 let is_tunnel = forward.exchange.status() == 101;
                 let close = forward.close || forward.exchange.ends_by_close() || is_tunnel;
                 if let Some(output) = self.output() {
@@ -86,6 +89,29 @@ impl<S: Socket> SocketConnection<S> {
                 self.close_for(reason)
             }
         }
+    }
+
+    /// Answers a forwarded request with a stored reply. The request goes on without its client if
+    /// the reply that has begun to arrive is worth storing.
+    fn answer_from_cache(
+        &mut self,
+        mut forward: Box<Forward>,
+        stored: &Stored,
+        says: &'static str,
+        context: &mut WorkerContext,
+    ) -> Action {
+        let (info, request_taken) = (self.request_info(), forward.request_taken());
+        let mut output = self.take_output().unwrap_or_else(|| context.take_output());
+        cache_store::answer_forwarded(&mut forward, stored, says, info, context, &mut output);
+        self.put_output(output);
+        if forward.outlives_client(context) {
+            background::adopt(forward, context);
+        } else {
+            forward.store_reply(context);
+            forward.release(Outcome::Answered, context);
+            forward.give_up_flight(context);
+        }
+        self.end_refusal(request_taken, context)
     }
 
     /// Moves bytes between the two sides until neither can move.
@@ -128,6 +154,9 @@ impl<S: Socket> SocketConnection<S> {
                     Ok(()) => continue,
                     Err(failure) => return Step::Fail(failure),
                 },
+            }
+            if let Some((stored, says)) = forward.take_answer() {
+                return Step::Answer(stored, says);
             }
             self.record(forward, context);
             match self.send_reply(forward, context) {
@@ -221,7 +250,7 @@ impl<S: Socket> SocketConnection<S> {
         context: &mut WorkerContext,
     ) -> Step {
         let unsent = self.output().map_or(0, |output| output.bytes.len() - output.written);
-        let has_room = unsent < OUTPUT_BYTES_MAX;
+        let has_room = unsent < output_bytes_max(forward);
         let interest = match (forward.exchange.unsent().is_empty(), has_room) {
             // A server may answer before it reads on, or read on only once it could answer.
             (false, true) => Interest::Either,
@@ -287,122 +316,4 @@ impl<S: Socket> SocketConnection<S> {
             });
         }
     }
-}
-
-/// Gets a connection to a server.
-fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
-    let (now_ns, client) = (context.now_ns(), context.serving);
-    // One that turns out to have ended can be replaced only if the request may be repeated.
-    let reuse = forward.attempts == 0;
-    forward.attempts += 1;
-    let Some(upstreams) = &mut context.upstreams else { return Err(Failure::Unreachable) };
-    let connected =
-        upstreams.connect(forward.upstream, client, reuse, now_ns, &mut context.counters);
-    forward.socket = Some(connected.map_err(|_| Failure::Unreachable)?);
-    Ok(())
-}
-
-/// Sends what there is of the request. Returns whether any was sent.
-fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bool, Failure> {
-    let Some((slot, upstreams)) = forward.socket.zip(context.upstreams.as_mut()) else {
-        return Ok(false);
-    };
-    let Some(server) = upstreams.sockets.get(slot) else { return Err(Failure::BrokeOff) };
-    let unsent = forward.exchange.unsent();
-    if unsent.is_empty() && forward.exchange.has_client_ended() && !forward.is_end_sent {
-        forward.is_end_sent = true;
-        // One that has gone is noticed by a read.
-        return Ok(socket::shutdown_write(server.fd()).is_ok());
-    }
-    if unsent.is_empty() || server.blocked[1] && !server.is_ready {
-        return Ok(false);
-    }
-    match socket::write(server.fd(), unsent, false) {
-        Ok(bytes) => {
-            server.is_new = false;
-            server.blocked[1] = bytes < unsent.len();
-            forward.exchange.note_sent(bytes);
-            Ok(bytes > 0)
-        }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            server.blocked[1] = true;
-            Ok(false)
-        }
-        Err(_) => {
-            // It may have answered before it broke off.
-            server.is_ready = true;
-            Err(if server.is_new { Failure::Unreachable } else { Failure::BrokeOff })
-        }
-    }
-}
-
-/// Receives what there is of the reply, as far as there is room. Returns whether there was any.
-fn receive_reply(
-    forward: &mut Forward,
-    output: &mut Output,
-    context: &mut WorkerContext,
-) -> Result<bool, Failure> {
-    let Some((slot, upstreams)) = forward.socket.zip(context.upstreams.as_mut()) else {
-        return Ok(false);
-    };
-    let Some(server) = upstreams.sockets.get(slot) else { return Err(Failure::BrokeOff) };
-    if !server.is_ready || output.bytes.len() - output.written >= OUTPUT_BYTES_MAX {
-        return Ok(false);
-    }
-    if output.written >= OUTPUT_BYTES_MAX {
-        output.bytes.drain(..output.written);
-        output.written = 0;
-    }
-    let read = socket::read_slice(server.fd(), &mut context.scratch);
-    let bytes = match read {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            (server.is_ready, server.blocked[0]) = (false, true);
-            return Ok(false);
-        }
-        Err(_) => return Err(if server.is_new { Failure::Unreachable } else { Failure::BrokeOff }),
-    };
-    if bytes == 0 {
-        let is_new = server.is_new;
-        return match forward.exchange.end(&mut output.bytes) {
-            Ok(()) => Ok(true),
-            Err(_) if is_new => Err(Failure::Unreachable),
-            Err(_) => Err(Failure::BrokeOff),
-        };
-    }
-    if bytes < context.scratch.len() {
-        (server.is_ready, server.blocked[0]) = (false, true);
-    }
-    let unix_s = context.unix_ns() / 1_000_000_000;
-    let close = forward.close || context.is_closing();
-    forward.close = close;
-    let facts = ReplyFacts { close, date: context.date.at(unix_s), fields: &context.config.fields };
-    let received = context.scratch.get(..bytes).unwrap_or_default();
-    match forward.exchange.receive(received, &mut output.bytes, &facts) {
-        Ok(_) => Ok(true),
-        Err(_) => Err(Failure::Malformed),
-    }
-}
-
-/// Gives up a connection that has failed, so that another is tried.
-fn try_again(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
-    let now_ns = context.now_ns();
-    let Some((slot, upstreams)) = forward.socket.take().zip(context.upstreams.as_mut()) else {
-        return Err(Failure::BrokeOff);
-    };
-    let (is_reused, is_new) = upstreams
-        .sockets
-        .get(slot)
-        .map_or((false, false), |server| (server.is_reused, server.is_new));
-    if !is_reused {
-        upstreams.note_failure(slot, now_ns);
-    }
-    upstreams.give_back(slot, false, now_ns);
-    let may_repeat = (is_reused || is_new) && forward.exchange.may_repeat();
-    if !may_repeat || forward.attempts >= ATTEMPTS_MAX {
-        return Err(if is_new { Failure::Unreachable } else { Failure::BrokeOff });
-    }
-    context.counters.upstream_repeated.one();
-    forward.exchange.repeat();
-    Ok(())
 }

@@ -6,16 +6,18 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
+use weir_cache::{Stored, write_key};
 use weir_content::range::{self, ByteRange, Multipart, Ranges};
 use weir_content::{
     Conditions, Content, Entry, Fetch, Found, Lookup, PreconditionResult, Waiter, evaluate,
     if_range_holds,
 };
 use weir_http1::{Framing, Lines, Method, Request, Status, Target, Version, reply};
-use weir_sys::is_exhaustion;
+use weir_sys::{is_exhaustion, socket};
 
 use super::bench::{self, BenchTarget};
 use crate::context::WorkerContext;
+use crate::context::forwarded::Answered;
 use crate::context::log::{LoggedRequest, Record};
 use crate::context::output::Output;
 
@@ -65,26 +67,8 @@ struct Reply<'a, 'b> {
     context: &'a mut WorkerContext,
     out: &'a mut Output,
     close: bool,
-}
-
-/// What a reply depends on of the request that it answers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Answered {
-    /// Version of the request.
-    pub version: Version,
-    /// True if only the head of the reply is asked for.
-    pub head_only: bool,
-}
-
-impl Answered {
-    /// Returns those of input that could not be parsed as a request.
-    fn unread() -> Self {
-        Self { version: Version::Http11, head_only: false }
-    }
-
-    pub(super) fn of(request: &Request<'_>) -> Self {
-        Self { version: request.version, head_only: request.method == Method::Head }
-    }
+    /// The stored reply of an upstream that is sent, and what Cache-Status says.
+    stored: Option<(&'a Stored, &'static str)>,
 }
 
 /// An answer given in the place of an upstream.
@@ -110,7 +94,9 @@ pub(crate) fn answer_instead(
     let Instead { status, fields, close, logged } = instead;
     let close = close || context.is_closing();
     out.linger |= info.body_incomplete;
-    Reply { request: None, logged, answered, info, context, out, close }.plain(status, fields);
+    let mut reply =
+        Reply { request: None, logged, answered, info, context, out, close, stored: None };
+    reply.plain(status, fields);
 }
 
 /// Answers a request.
@@ -120,19 +106,21 @@ pub(crate) fn answer(
     context: &mut WorkerContext,
     out: &mut Output,
 ) -> Answer {
-    let share_used_up = context.charge_source(info.peer);
     // Bytes after a CONNECT belong to a tunnel, and are no requests (RFC 9110 §9.3.6).
     let tunnels = request.method == Method::Connect;
-    let is_last = !request.keep_alive || tunnels || info.body_incomplete;
-    let close = is_last || context.is_closing() || share_used_up;
+    let close = closes_after(request, info, context) || tunnels;
     out.linger |= tunnels;
-    if request.keep_alive && (context.pressure || share_used_up) {
-        context.counters.closed_by_pressure.one();
-        context.counters.closed_by_share.add(share_used_up.into());
-    }
     let answered = Answered::of(request);
-    let mut reply =
-        Reply { request: Some(request), logged: None, answered, info, context, out, close };
+    let mut reply = Reply {
+        request: Some(request),
+        logged: None,
+        answered,
+        info,
+        context,
+        out,
+        close,
+        stored: None,
+    };
     let length = if let Framing::Length(length) = request.framing { length } else { 0 };
     if length > reply.context.config.body_bytes_max {
         reply.close = true;
@@ -156,9 +144,42 @@ pub(crate) fn answer(
             reply.raw(ALLOW);
             reply.end(Status::NO_CONTENT, 0);
         }
+        (Method::Purge, Target::Path { path, query }) if reply.context.config.cache.is_some() => {
+            reply.purge(request.host, path, query);
+        }
         _ => reply.plain(Status::METHOD_NOT_ALLOWED, ALLOW),
     }
     Answer::Written
+}
+
+/// Charges a request to its source. Returns whether the connection closes after the reply.
+pub(crate) fn closes_after(
+    request: &Request<'_>,
+    info: RequestInfo,
+    context: &mut WorkerContext,
+) -> bool {
+    let share_used_up = context.charge_source(info.peer);
+    if request.keep_alive && (context.pressure || share_used_up) {
+        context.counters.closed_by_pressure.one();
+        context.counters.closed_by_share.add(share_used_up.into());
+    }
+    !request.keep_alive || info.body_incomplete || context.is_closing() || share_used_up
+}
+
+/// Answers a request with a stored reply of its upstream. `says`: what Cache-Status says.
+pub(crate) fn answer_stored(
+    request: &Request<'_>,
+    stored: &Stored,
+    says: &'static str,
+    close: bool,
+    info: RequestInfo,
+    context: &mut WorkerContext,
+    out: &mut Output,
+) {
+    let (answered, stored) = (Answered::of(request), Some((stored, says)));
+    let mut reply =
+        Reply { request: Some(request), logged: None, answered, info, context, out, close, stored };
+    reply.stored_reply(request);
 }
 
 /// Input that is refused.
@@ -190,7 +211,9 @@ pub(crate) fn refuse(
         }
     };
     let answered = request.map_or_else(Answered::unread, Answered::of);
-    Reply { request, logged, answered, info, context, out, close: true }.plain(status, fields);
+    let mut reply =
+        Reply { request, logged, answered, info, context, out, close: true, stored: None };
+    reply.plain(status, fields);
 }
 
 impl Reply<'_, '_> {
@@ -317,7 +340,7 @@ impl Reply<'_, '_> {
             }
             Ranges::One(range) => self.one_range(entry, range),
             // No RFC says where Content-Encoding belongs among parts.
-            Ranges::Many(_) if entry.coding().is_some() => self.full(entry),
+            Ranges::Many(_) if entry.coding().is_some() || self.is_coded() => self.full(entry),
             Ranges::Many(ranges) => self.many_ranges(entry, &ranges),
         }
     }
@@ -332,6 +355,45 @@ impl Reply<'_, '_> {
         let same =
             request.if_range.is_none_or(|field| if_range_holds(field, &entry.validators(), now));
         if same { range::parse(value, entry.len()) } else { Ranges::Whole }
+    }
+
+    /// Sends the stored reply of an upstream. Conditions and ranges are about a 200 only.
+    fn stored_reply(&mut self, request: &Request<'_>) {
+        let Some((stored, _)) = self.stored else { return };
+        if stored.status == Status::OK.code() {
+            return self.entry(request, &stored.entry);
+        }
+        self.raw(&stored.status_line);
+        self.fields();
+        // It has no length (RFC 9110 section 8.6).
+        let has_length = stored.status != Status::NO_CONTENT.code();
+        let entry = &stored.entry;
+        self.raw(if has_length { entry.fields_200() } else { entry.fields_206() });
+        self.end_with(stored.status, stored.entry.len());
+        self.body(&stored.entry, 0..stored.entry.len());
+    }
+
+    fn is_coded(&self) -> bool {
+        self.stored.is_some_and(|(stored, _)| stored.is_coded)
+    }
+
+    /// Removes what is stored for a target, if the client may (PURGE, by the convention of caches).
+    fn purge(&mut self, host: Option<&[u8]>, path: &[u8], query: Option<&[u8]>) {
+        let config = self.context.config();
+        let client = self.info.peer.ip().to_canonical();
+        let is_known = self.info.peer != socket::UNKNOWN_PEER;
+        let networks = config.cache.iter().flat_map(|cache| &cache.purgers);
+        if !is_known || !networks.into_iter().any(|network| network.contains(&client)) {
+            return self.plain(Status::FORBIDDEN, b"");
+        }
+        let mut key = Vec::new();
+        let upstream = config.upstream_of(host, path);
+        let cache = self.context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
+        let removed = cache.zip(upstream).is_some_and(|(cache, upstream)| {
+            write_key(&mut key, upstream, host.unwrap_or_default(), path, query);
+            cache.remove(&key)
+        });
+        self.plain(if removed { Status::OK } else { Status::NOT_FOUND }, b"");
     }
 
     fn full(&mut self, entry: &Arc<Entry>) {
@@ -388,11 +450,31 @@ impl Reply<'_, '_> {
     }
 
     fn start(&mut self, status: Status) {
-        let unix_s = self.context.unix_ns() / 1_000_000_000;
-        let out = &mut self.out.bytes;
-        reply::status(out, status);
-        out.extend_from_slice(self.context.date.at(unix_s));
-        out.extend_from_slice(&self.context.config.fields);
+        reply::status(&mut self.out.bytes, status);
+        self.fields();
+    }
+
+    /// Writes the fields that every reply has.
+    fn fields(&mut self) {
+        let unix_ns = self.context.unix_ns();
+        let (out, context) = (&mut self.out.bytes, &mut *self.context);
+        let Some((stored, says)) = self.stored else {
+            out.extend_from_slice(context.date.at(unix_ns / 1_000_000_000));
+            out.extend_from_slice(&context.config.fields);
+            return;
+        };
+        // The server is the one that made the reply (RFC 9110 section 10.2.4).
+        let ours = context.config.fields.split_inclusive(|&byte| byte == b'\n');
+        for line in ours.filter(|line| !(stored.has_server && line.starts_with(b"Server:"))) {
+            out.extend_from_slice(line);
+        }
+        reply::field_u64(out, "Age", stored.age_s(unix_ns));
+        // RFC 9211.
+        out.extend_from_slice(b"Cache-Status: weir; ");
+        out.extend_from_slice(says.as_bytes());
+        out.extend_from_slice(b"; ttl=");
+        out.extend_from_slice(itoa::Buffer::new().format(stored.ttl_s(unix_ns)).as_bytes());
+        out.extend_from_slice(b"\r\n");
     }
 
     fn raw(&mut self, fields: &[u8]) {
@@ -401,6 +483,10 @@ impl Reply<'_, '_> {
 
     /// Ends the head of a reply whose body, if it is sent, has `body_bytes`.
     fn end(&mut self, status: Status, body_bytes: u64) {
+        self.end_with(status.code(), body_bytes);
+    }
+
+    fn end_with(&mut self, status: u16, body_bytes: u64) {
         match (self.answered.version, self.close) {
             (_, true) => self.raw(b"Connection: close\r\n"),
             (Version::Http10, false) => self.raw(b"Connection: keep-alive\r\n"),
@@ -409,11 +495,11 @@ impl Reply<'_, '_> {
         reply::end(&mut self.out.bytes);
         self.out.close |= self.close;
         self.out.linger |= self.close && self.request.is_some_and(has_body);
-        self.out.count(status.code());
+        self.out.count(status);
         if self.context.log.is_some() {
             let request = self.logged.take().or_else(|| self.request.map(LoggedRequest::of));
             self.out.records.push(Record {
-                status: status.code(),
+                status,
                 peer: self.info.peer,
                 began_ns: self.info.began_ns,
                 body_start: self.out.bytes.len() as u64,

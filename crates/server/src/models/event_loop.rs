@@ -11,6 +11,7 @@ use weir_dispatch::readiness::{Mechanism, Token};
 
 use super::readiness_driver::{Driven, ReadinessDriver, TokenOwner};
 use crate::context::close_reason::CloseReason;
+use crate::http::background;
 use crate::http::connection::Action;
 use crate::http::socket_connection::SocketConnection;
 use crate::stat_page;
@@ -135,6 +136,11 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
         // More may be ready when the work was cut.
         while let Some(token) = self.model.driver.ready.get(index).copied() {
             let (token, by_upstream) = self.client_of(token);
+            if background::owns(token) {
+                background::proceed(token, &mut self.core.context);
+                self.model.driver.settle_upstreams(&mut self.core);
+                work.items += 1;
+            }
             if self.model.driver.may_be_served(&mut self.core, token) {
                 if self.core.is_long(&mut work) {
                     work = self.cut_work(work, self.model.driver.ready.len() - index);
@@ -151,6 +157,7 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
             index += 1;
         }
         work.items += self.serve_granted();
+        work.items += self.serve_landed();
         self.core.note_work(work);
     }
 
@@ -180,6 +187,10 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
             let conn = self.core.table.conn_of(token);
             let forward = conn.and_then(|conn| conn.forwarded());
             if !forward.is_some_and(|forward| forward.end_wait(serial, refusal, now_ns)) {
+                if background::end_wait(serial, refusal, &mut self.core.context) {
+                    self.model.driver.settle_upstreams(&mut self.core);
+                    continue;
+                }
                 // Its client has gone since.
                 if let (None, Some(upstreams)) = (refusal, &mut self.core.context.upstreams) {
                     upstreams.complete(upstream, 0, Outcome::Abandoned, now_ns);
@@ -189,6 +200,21 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
             self.core.context.by_upstream = true;
             self.serve_and_replace(token.slot);
             items += 1;
+        }
+        items
+    }
+
+    /// Serves the requests whose wait for the reply to another is over. Returns their number.
+    fn serve_landed(&mut self) -> u64 {
+        let mut items = 0;
+        while let Some(upstreams) = &mut self.core.context.upstreams
+            && let Some(landing) = upstreams.next_landing()
+        {
+            let conn = self.core.table.conn_of(landing.token);
+            if conn.is_some_and(|conn| conn.end_follow(landing)) {
+                self.serve_and_replace(landing.token.slot);
+                items += 1;
+            }
         }
         items
     }
@@ -225,10 +251,11 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
     /// Does what is due at the upstreams.
     fn poll_upstreams(&mut self) {
         let now_ns = self.core.context.now_ns();
+        let is_due = self.core.context.upstreams_due_ns().is_some_and(|due_ns| due_ns <= now_ns);
         let upstreams = self.core.context.upstreams.as_mut();
-        if let Some(upstreams) = upstreams.filter(|all| all.due_ns().is_some_and(|at| at <= now_ns))
-        {
+        if let Some(upstreams) = upstreams.filter(|_| is_due) {
             upstreams.poll(now_ns);
+            background::poll(&mut self.core.context);
             self.model.driver.settle_upstreams(&mut self.core);
         }
     }

@@ -1,6 +1,7 @@
 //! The other servers to which requests are forwarded, as one loop sees them: its connections to
 //! them, and what became of its requests that waited for a place.
 
+mod caching;
 pub(crate) mod shared;
 pub(crate) mod sockets;
 
@@ -16,7 +17,7 @@ use weir_sys::client;
 use weir_sys::waker::Waker;
 
 use crate::config::{Config, UpstreamAddress};
-use shared::{Grant, SharedUpstreams, Whose};
+use shared::{Grant, Landing, SharedUpstreams, Whose};
 use sockets::Sockets;
 
 /// Time between two searches for idle connections that have become old, nanoseconds.
@@ -33,6 +34,8 @@ pub(crate) struct Upstreams {
     pub sockets: Sockets,
     /// Requests whose wait is over.
     grants: VecDeque<Grant>,
+    /// Requests whose wait for the reply to another is over.
+    landings: VecDeque<Landing>,
     /// Earliest time at which a request may have become stale.
     due_ns: Option<u64>,
     search_ns: u64,
@@ -59,6 +62,7 @@ impl Upstreams {
             offset_ns,
             sockets,
             grants: VecDeque::new(),
+            landings: VecDeque::new(),
             due_ns: None,
             search_ns: 0,
             serial: 0,
@@ -130,6 +134,7 @@ impl Upstreams {
     /// Takes what other loops have handed out to this one.
     pub(crate) fn take_mail(&mut self) {
         self.shared.take_mail(self.loop_index, &mut self.grants);
+        self.shared.take_landings(self.loop_index, &mut self.landings);
     }
 
     /// Removes and returns a request whose wait is over.
@@ -139,7 +144,7 @@ impl Upstreams {
 
     /// Returns whether the wait of a request is over.
     pub(crate) fn has_grants(&self) -> bool {
-        !self.grants.is_empty()
+        !(self.grants.is_empty() && self.landings.is_empty())
     }
 
     /// Returns when [`Upstreams::poll`] is due.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use weir_accept::upstream::{Admission, Reason};
+use weir_cache::{Cache, CacheTotals};
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
 use weir_sys::waker::Waker;
@@ -51,9 +52,21 @@ struct SharedUpstream {
     turn: AtomicUsize,
 }
 
+/// The end of a wait for the reply to another request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Landing {
+    /// The connection of the client that waited.
+    pub token: Token,
+    /// Number of the request among those of the loop.
+    pub serial: u64,
+    /// True if there was no reply.
+    pub failed: bool,
+}
+
 #[derive(Default)]
 struct Mailbox {
     grants: Mutex<Vec<Grant>>,
+    landings: Mutex<Vec<Landing>>,
     waker: OnceLock<Arc<Waker>>,
 }
 
@@ -62,6 +75,8 @@ pub(crate) struct SharedUpstreams {
     epoch: Instant,
     upstreams: Vec<SharedUpstream>,
     mailboxes: Vec<Mailbox>,
+    /// The cache of replies, if there is one.
+    pub(super) cache: Option<Cache<Whose>>,
 }
 
 impl SharedUpstreams {
@@ -81,6 +96,7 @@ impl SharedUpstreams {
             epoch: Instant::now(),
             upstreams: upstreams.collect(),
             mailboxes: (0..config.workers.max(1)).map(|_| Mailbox::default()).collect(),
+            cache: config.cache.as_ref().map(|cache| Cache::new(cache.bounds)),
         }
     }
 
@@ -111,6 +127,27 @@ impl SharedUpstreams {
     pub(super) fn take_mail(&self, loop_index: usize, grants: &mut VecDeque<Grant>) {
         let Some(mailbox) = self.mailboxes.get(loop_index) else { return };
         grants.extend(mailbox.grants.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
+    }
+
+    /// Sends the ends of waits to the loops of those who waited, each with one call of its waker.
+    pub(super) fn send_landings(&self, all: &[(usize, Landing)]) {
+        for (loop_index, mailbox) in self.mailboxes.iter().enumerate() {
+            let mut here = all.iter().filter(|(to, _)| *to == loop_index).peekable();
+            if here.peek().is_none() {
+                continue;
+            }
+            let mut landings = mailbox.landings.lock().unwrap_or_else(PoisonError::into_inner);
+            landings.extend(here.map(|(_, landing)| *landing));
+            drop(landings);
+            if let Some(waker) = mailbox.waker.get() {
+                waker.wake();
+            }
+        }
+    }
+
+    pub(super) fn take_landings(&self, loop_index: usize, landings: &mut VecDeque<Landing>) {
+        let Some(mailbox) = self.mailboxes.get(loop_index) else { return };
+        landings.extend(mailbox.landings.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
     }
 
     /// Chooses the server with the fewest requests in flight among those that are not passed over;
@@ -159,6 +196,10 @@ impl SharedUpstreams {
             waiting_max += admission.waiting_max() as u64;
         }
         counters.set_upstreams([limit, waiting_max]);
+        if let Some(cache) = &self.cache {
+            let CacheTotals { evicted, stored_bytes } = cache.totals();
+            counters.set_proxy_cache([evicted, stored_bytes]);
+        }
     }
 }
 

@@ -136,6 +136,13 @@ impl Sockets {
         Some(slot)
     }
 
+    /// Has a connection serve another client.
+    pub(crate) fn set_client(&mut self, slot: u32, client: Token) {
+        if let Some(socket) = self.get(slot) {
+            socket.client = Some(client);
+        }
+    }
+
     /// Number of idle connections to a server.
     pub(crate) fn idle(&self, upstream: usize, server: usize) -> usize {
         self.idle[upstream][server].len()

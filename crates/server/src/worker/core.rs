@@ -298,7 +298,7 @@ impl<C> LoopCore<C> {
     pub(crate) fn upkeep_ns(&self) -> Option<u64> {
         let log_ns = self.context.log.as_ref().and_then(LogBuffer::due_ns);
         let policies = self.listeners.iter().filter_map(Listener::due_ns);
-        let upstreams_ns = self.context.upstreams.as_ref().and_then(|all| all.due_ns());
+        let upstreams_ns = self.context.upstreams_due_ns();
         policies.chain(log_ns).chain(upstreams_ns).chain(self.paused_until_ns).min()
     }
 

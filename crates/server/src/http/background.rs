@@ -1,0 +1,176 @@
+//! Forwarded requests without a client: one whose client has left while others wait for the reply,
+//! and one that brings a stored reply up to date.
+
+use weir_accept::upstream::{Outcome, Reason};
+use weir_dispatch::readiness::{Interest, Token};
+use weir_http1::Request;
+use weir_http1::forward::ReplyPart;
+use weir_sys::socket;
+
+use super::forward::Failure;
+use super::response::RequestInfo;
+use super::upstream_io::{connect, receive_reply, send_request, try_again};
+use crate::context::WorkerContext;
+use crate::context::forwarded::{Background, CachePart, Forward, Place};
+use crate::context::output::Output;
+
+/// Result of moving bytes until nothing moves.
+#[derive(Clone, Copy)]
+enum Progress {
+    Waits,
+    /// All that is wanted of the reply has arrived.
+    Done,
+    Failed(Failure),
+}
+
+/// Begins to forward a request without a client.
+pub(super) fn begin(
+    request: &Request<'_>,
+    head: &[u8],
+    upstream: usize,
+    part: CachePart,
+    context: &mut WorkerContext,
+) {
+    let token = context.background.vacant();
+    let client = std::mem::replace(&mut context.serving, token);
+    let info = RequestInfo {
+        peer: socket::UNKNOWN_PEER,
+        began_ns: context.now_ns(),
+        is_retry: false,
+        fetches: 0,
+        body_incomplete: false,
+    };
+    let forward = Forward::begin(request, head, info, upstream, Some(Box::new(part)), context);
+    advance(token, Box::new(forward), context);
+    context.serving = client;
+}
+
+/// Takes over a request whose client has left.
+pub(super) fn adopt(mut forward: Box<Forward>, context: &mut WorkerContext) {
+    forward.client_rate = None;
+    let token = context.background.vacant();
+    if let (Some(slot), Some(upstreams)) = (forward.socket, &mut context.upstreams) {
+        upstreams.sockets.set_client(slot, token);
+    }
+    let client = std::mem::replace(&mut context.serving, token);
+    advance(token, forward, context);
+    context.serving = client;
+}
+
+impl Forward {
+    /// Gives up the request, because its connection is closed; or has it go on without a client.
+    pub(super) fn abandon(mut self: Box<Self>, context: &mut WorkerContext) {
+        if self.place != Place::Returned && self.outlives_client(context) {
+            return adopt(self, context);
+        }
+        if self.place != Place::Returned {
+            context.counters.upstream_departed.one();
+        }
+        self.release(Outcome::Abandoned, context);
+        self.give_up_flight(context);
+    }
+}
+
+/// Lets a request make as much progress as it can, after its upstream was reported ready.
+pub(crate) fn proceed(token: Token, context: &mut WorkerContext) {
+    context.serving = token;
+    if let Some(forward) = context.background.take(token) {
+        advance(token, forward, context);
+    }
+}
+
+/// Records the end of a request's wait for a place; returns false if none of these waited.
+pub(crate) fn end_wait(serial: u64, refusal: Option<Reason>, context: &mut WorkerContext) -> bool {
+    let Some(token) = context.background.find(serial) else { return false };
+    let Some(mut forward) = context.background.take(token) else { return false };
+    let ended = forward.end_wait(serial, refusal, context.now_ns());
+    context.serving = token;
+    advance(token, forward, context);
+    ended
+}
+
+/// Ends the requests whose deadline has come.
+pub(crate) fn poll(context: &mut WorkerContext) {
+    while let Some(forward) = context.background.take_due(context.now_ns()) {
+        end(forward, Progress::Failed(Failure::ReplyTimeout), context);
+    }
+}
+
+fn advance(token: Token, mut forward: Box<Forward>, context: &mut WorkerContext) {
+    let mut output = context.take_output();
+    let progress = drive(&mut forward, &mut output, context);
+    context.give_output(output);
+    match progress {
+        Progress::Waits => {
+            let deadline_ns = forward.deadline_ns(context);
+            context.background.put(token, forward, deadline_ns);
+        }
+        ended => end(forward, ended, context),
+    }
+}
+
+fn drive(forward: &mut Forward, output: &mut Output, context: &mut WorkerContext) -> Progress {
+    match forward.place {
+        Place::Refused(reason) => return Progress::Failed(Failure::Refused(reason)),
+        Place::Waits(_) => return Progress::Waits,
+        Place::Has | Place::Returned => {}
+    }
+    // No client holds it back, but it ends where what is stored ends.
+    loop {
+        if forward.socket.is_none()
+            && let Err(failure) = connect(forward, context)
+        {
+            return Progress::Failed(failure);
+        }
+        let sent = send_request(forward, context);
+        let received = receive_reply(forward, output, context);
+        output.bytes.clear();
+        output.written = 0;
+        let moved = match (sent, received) {
+            (Ok(sent), Ok(received)) => sent || received,
+            (Err(_), Ok(true)) => true,
+            (_, Err(Failure::Malformed)) => return Progress::Failed(Failure::Malformed),
+            _ => match try_again(forward, context) {
+                Ok(()) => continue,
+                Err(failure) => return Progress::Failed(failure),
+            },
+        };
+        let is_answered = forward.exchange.status() >= 200;
+        if forward.exchange.part() == ReplyPart::Done || is_answered && !forward.is_copying() {
+            return Progress::Done;
+        }
+        if !moved {
+            watch(forward, context);
+            return Progress::Waits;
+        }
+        forward.moved_ns = context.now_ns();
+    }
+}
+
+/// Decides what the connection to the server is waited for.
+fn watch(forward: &Forward, context: &mut WorkerContext) {
+    let is_sent = forward.exchange.unsent().is_empty();
+    let interest = if is_sent { Interest::Read } else { Interest::Write };
+    if let (Some(slot), Some(upstreams)) = (forward.socket, &mut context.upstreams) {
+        upstreams.sockets.want(slot, interest);
+    }
+}
+
+fn end(mut forward: Box<Forward>, progress: Progress, context: &mut WorkerContext) {
+    match progress {
+        Progress::Failed(failure) => {
+            forward.release(Outcome::Failed, context);
+            failure.count(context);
+        }
+        _ => {
+            forward.store_reply(context);
+            forward.release(Outcome::Answered, context);
+        }
+    }
+    forward.give_up_flight(context);
+}
+
+/// Returns whether a token is one of a request without a client.
+pub(crate) fn owns(token: Token) -> bool {
+    Background::is_token(token)
+}

@@ -1,0 +1,298 @@
+//! From the reply to a forwarded request to the cache: whether it is stored, validates what is
+//! stored, or is replaced by it, and what becomes of those who wait for it.
+
+use std::sync::Arc;
+
+use weir_cache::{Reply, Stored};
+use weir_content::{Conditions, PreconditionResult, evaluate};
+use weir_http1::forward::{ReplyFacts, ReplyPart, VIA, lines_passed_on};
+use weir_http1::{HeadParser, Limits, Parse};
+
+use super::cache_invalidation::invalidate;
+use super::head_fields::Head;
+use super::response::{self, RequestInfo};
+use crate::context::WorkerContext;
+use crate::context::forwarded::{CachePart, Copying, Forward, Place, Why};
+use crate::context::output::Output;
+
+/// Statuses that stale-if-error is for (RFC 5861 section 4).
+const ERRORS: [u16; 4] = [500, 502, 503, 504];
+
+/// Field lines that Cache-Status takes at most besides those of the configuration, bytes.
+const STATUS_LINE_BYTES: usize = 96;
+
+impl Forward {
+    /// Decides about a reply whose head is held back, and passes it on unless a stored one is sent
+    /// instead.
+    pub(super) fn handle_held_head(&mut self, out: &mut Vec<u8>, context: &mut WorkerContext) {
+        let Some(mut part) = self.cache.take() else { return };
+        let head = self.exchange.held_head().to_vec();
+        let status = self.exchange.status();
+        let mut says = "";
+        if part.why == Why::Method {
+            invalidate(&part, status, &head, context);
+        } else if part.stores {
+            says = self.handle_reply(&mut part, status, &head, context);
+        } else if part.stale.as_ref().is_some_and(|stale| replaces(stale, status, &part, context)) {
+            part.answer = part.stale.take().map(|stale| (stale, "hit; detail=stale-if-error"));
+        }
+        if part.answer.is_none() {
+            self.release_head(part.why, says, out, context);
+        } else if status == 304 || part.copying.is_some() {
+            // Nobody is sent it; it goes on to be stored, or is over and its connection is kept.
+            self.release_head(part.why, says, &mut Vec::new(), context);
+        }
+        self.cache = Some(part);
+    }
+
+    /// Handles the head of a reply that may be stored. Returns what Cache-Status says besides.
+    fn handle_reply(
+        &mut self,
+        part: &mut CachePart,
+        status: u16,
+        head: &[u8],
+        context: &mut WorkerContext,
+    ) -> &'static str {
+        let received_ns = context.unix_ns();
+        if let Some(stale) = &part.stale {
+            if status == 304 {
+                let stale = Arc::clone(stale);
+                let says = match part.why {
+                    Why::Request => "fwd=request; fwd-status=304",
+                    _ => "fwd=stale; fwd-status=304",
+                };
+                part.answer = Some((validated(part, &stale, head, context), says));
+                return "";
+            }
+            if replaces(stale, status, part, context) {
+                part.answer = Some((Arc::clone(stale), "hit; detail=stale-if-error"));
+                self.land(part, None, context);
+                return "";
+            }
+        }
+        let without_content = |reply: &Reply<'_, Head<'_>>| reply.store(Arc::from([]));
+        let reply = with_reply(part, head, received_ns, context, without_content);
+        let cache = context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
+        let bytes_max = cache
+            .filter(|_| reply.is_some())
+            .and_then(|cache| self.exchange.copy_content(cache.config().object_bytes_max));
+        let Some(room) = cache.zip(bytes_max).and_then(|(cache, bytes)| cache.reserve(bytes))
+        else {
+            self.exchange.drop_copy();
+            // An error passes, and so does a lack of room.
+            let remember = part.is_typical && bytes_max.is_none() && status < 500;
+            if let (Some(flight), Some(upstreams)) = (part.flight.take(), &mut context.upstreams) {
+                upstreams.pass(&flight, remember, received_ns);
+            }
+            return "";
+        };
+        part.copying = Some(Copying { head: head.into(), received_ns, _room: room });
+        part.answer = reply
+            .filter(|reply| status == 200 && is_not_modified(part, reply))
+            .map(|reply| (Arc::new(reply), "fwd=miss; stored"));
+        "; stored"
+    }
+
+    fn release_head(
+        &mut self,
+        why: Why,
+        says: &str,
+        out: &mut Vec<u8>,
+        context: &mut WorkerContext,
+    ) {
+        let config = context.config();
+        let mut fields = Vec::with_capacity(config.fields.len() + STATUS_LINE_BYTES);
+        fields.extend_from_slice(&config.fields);
+        for text in ["Cache-Status: weir; fwd=", why.text(), says, "\r\n"] {
+            fields.extend_from_slice(text.as_bytes());
+        }
+        let unix_s = context.unix_ns() / 1_000_000_000;
+        let facts =
+            ReplyFacts { close: self.close, date: context.date.at(unix_s), fields: &fields };
+        self.exchange.release_head(out, &facts);
+    }
+
+    /// Stores a reply that has arrived whole, and ends its flight.
+    pub(super) fn store_reply(&mut self, context: &mut WorkerContext) {
+        let Some(mut part) = self.cache.take() else { return };
+        let copy = self.exchange.take_copy();
+        if let (Some(copying), Some(copy)) = (part.copying.take(), copy) {
+            let Copying { head, received_ns, _room } = copying;
+            let stored =
+                with_reply(&part, &head, received_ns, context, |reply| reply.store(copy.into()));
+            self.land(&mut part, stored.map(Arc::new), context);
+        }
+        self.cache = Some(part);
+    }
+
+    /// Ends its flight without a reply to be stored, if it has not ended.
+    pub(super) fn give_up_flight(&mut self, context: &mut WorkerContext) {
+        if let Some(mut part) = self.cache.take() {
+            self.land(&mut part, None, context);
+            self.cache = Some(part);
+        }
+    }
+
+    fn land(&self, part: &mut CachePart, stored: Option<Arc<Stored>>, context: &mut WorkerContext) {
+        context.counters.proxy_cache_stored.add(stored.is_some().into());
+        let Some(upstreams) = &mut context.upstreams else { return };
+        match (part.flight.take(), stored) {
+            (Some(flight), stored) => upstreams.land(&flight, stored),
+            (None, Some(stored)) => {
+                if let Some(cache) = upstreams.cache() {
+                    cache.store(&part.key, &stored);
+                }
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Ends the flight of a reply that turned out too large to be stored.
+    pub(super) fn check_copy(&mut self, context: &mut WorkerContext) {
+        let unix_ns = context.unix_ns();
+        let Some(part) = &mut self.cache else { return };
+        if part.copying.is_none() || self.exchange.copied_bytes().is_some() {
+            return;
+        }
+        part.copying = None;
+        if let (Some(flight), Some(upstreams)) = (part.flight.take(), &mut context.upstreams) {
+            upstreams.pass(&flight, true, unix_ns);
+        }
+    }
+
+    /// Returns whether it goes on if its client leaves: others wait for its reply, or it is worth
+    /// storing.
+    pub(super) fn outlives_client(&self, context: &WorkerContext) -> bool {
+        let Some(part) = &self.cache else { return false };
+        let cache = context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
+        let is_followed = part.flight.as_ref().zip(cache);
+        let is_sent = part.flight.is_some() && self.place == Place::Has && self.socket.is_some();
+        let is_arriving = part.copying.is_some() && self.exchange.part() != ReplyPart::Done;
+        let has_answer = self.exchange.status() >= 200;
+        is_arriving
+            || is_sent && !has_answer
+            || is_followed.is_some_and(|(flight, cache)| cache.is_followed(flight))
+    }
+
+    /// Returns whether a stored reply is sent instead of the one that has arrived.
+    pub(super) fn has_answer(&self) -> bool {
+        self.cache.as_ref().is_some_and(|part| part.answer.is_some())
+    }
+
+    /// Takes the stored reply that is sent instead of the one that has arrived, if there is one.
+    pub(super) fn take_answer(&mut self) -> Option<(Arc<Stored>, &'static str)> {
+        self.cache.as_mut()?.answer.take()
+    }
+
+    /// Returns whether its reply is being copied: then it does not wait for its client.
+    pub(super) fn is_copying(&self) -> bool {
+        self.cache.as_ref().is_some_and(|part| part.copying.is_some())
+    }
+
+    /// Returns the stored reply that is sent while the upstream does not answer, if there is one.
+    pub(super) fn stale_instead(&mut self, context: &mut WorkerContext) -> Option<Arc<Stored>> {
+        let part = self.cache.as_mut()?;
+        let unix_ns = context.unix_ns();
+        let stale = part.stale.take()?;
+        let is_wanted = part.why != Why::Request;
+        let may_be = stale.replaces_absence(unix_ns);
+        (is_wanted && may_be).then(|| {
+            context.counters.proxy_cache_stale.one();
+            stale
+        })
+    }
+}
+
+/// Answers the client of a forwarded request with a stored reply.
+pub(super) fn answer_forwarded(
+    forward: &mut Forward,
+    stored: &Stored,
+    says: &'static str,
+    info: RequestInfo,
+    context: &mut WorkerContext,
+    out: &mut Output,
+) {
+    let Some(part) = &forward.cache else { return };
+    // It was one when it was first read.
+    if let Parse::Complete(request) = HeadParser::default().parse(&part.head, &Limits::default()) {
+        let close = forward.close || context.is_closing();
+        response::answer_stored(&request, stored, says, close, info, context, out);
+    }
+}
+
+/// Calls `use_reply` with the reply that has this head.
+fn with_reply<T>(
+    part: &CachePart,
+    head: &[u8],
+    received_ns: u64,
+    context: &WorkerContext,
+    use_reply: impl FnOnce(&Reply<'_, Head<'_>>) -> T,
+) -> T {
+    let fields: Vec<_> = lines_passed_on(head).collect();
+    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii_end();
+    // `HTTP/1.x `, checked when it was parsed.
+    let (code, reason) = line.get(9..).unwrap_or_default().split_at_checked(3).unwrap_or_default();
+    let status = std::str::from_utf8(code).ok().and_then(|code| code.parse().ok()).unwrap_or(0);
+    let status_line = [b"HTTP/1.1 ", code, b" ", reason.trim_ascii_start(), b"\r\n"].concat();
+    let heuristic = context.config.cache.as_ref().map_or(0.0, |cache| cache.bounds.heuristic);
+    use_reply(&Reply {
+        request: &Head(&part.head),
+        status,
+        status_line: &status_line,
+        fields: &fields,
+        added: VIA,
+        sent_ns: part.sent_ns,
+        received_ns,
+        heuristic,
+    })
+}
+
+/// Makes a stored reply fresh by the 304 to its validation. If that is about another, or forbids to
+/// store it, the reply is sent as it was, and forgotten.
+fn validated(
+    part: &mut CachePart,
+    stale: &Arc<Stored>,
+    head: &[u8],
+    context: &mut WorkerContext,
+) -> Arc<Stored> {
+    context.counters.proxy_cache_revalidated.one();
+    let received_ns = context.unix_ns();
+    let fresh = with_reply(part, head, received_ns, context, |reply| stale.refreshed(reply));
+    let fresh = fresh.map(Arc::new);
+    let Some(upstreams) = &mut context.upstreams else { return Arc::clone(stale) };
+    if let Some(cache) = upstreams.cache() {
+        match (&fresh, &part.flight) {
+            (None, _) => _ = cache.remove(&part.key),
+            (Some(fresh), None) => cache.store(&part.key, fresh),
+            (Some(_), Some(_)) => {}
+        }
+    }
+    if let Some(flight) = part.flight.take() {
+        upstreams.land(&flight, fresh.clone());
+    }
+    fresh.unwrap_or_else(|| Arc::clone(stale))
+}
+
+/// Returns whether a stored reply is sent in place of one with this status.
+fn replaces(stale: &Stored, status: u16, part: &CachePart, context: &mut WorkerContext) -> bool {
+    let replaces = ERRORS.contains(&status)
+        && part.why != Why::Request
+        && stale.replaces_error(context.unix_ns());
+    context.counters.proxy_cache_stale.add(replaces.into());
+    replaces
+}
+
+/// Returns whether the client has what a reply brings.
+fn is_not_modified(part: &CachePart, reply: &Stored) -> bool {
+    let mut parser = HeadParser::default();
+    let Parse::Complete(request) = parser.parse(&part.head, &Limits::default()) else {
+        return false;
+    };
+    let if_none_match: Vec<&[u8]> = request.if_none_match.iter().collect();
+    let conditions = Conditions {
+        if_none_match: &if_none_match,
+        if_modified_since: request.if_modified_since,
+        ..Conditions::default()
+    };
+    evaluate(&conditions, &reply.entry.validators()) == PreconditionResult::NotModified
+}

@@ -1,0 +1,204 @@
+//! The part of the connection machine that forwards requests, or has the cache answer them.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use weir_cache::Stored;
+use weir_http1::{Method, Request, Status, Target};
+
+use super::{Action, Connection, Flow, State};
+use crate::context::WorkerContext;
+use crate::context::forwarded::{Answered, CachePart, Forward};
+use crate::context::log::LoggedRequest;
+use crate::http::cache_lookup::{self, Consulted};
+use crate::http::forward::Failure;
+use crate::http::response::{self, Instead};
+use crate::upstream::shared::Landing;
+
+impl Connection {
+    /// Forwards a request, if it is for an upstream, unless a stored reply answers it: that is
+    /// returned, with what Cache-Status says. `None` if it is answered here.
+    pub(super) fn route(
+        &mut self,
+        request: &Request<'_>,
+        input: &[u8],
+        context: &mut WorkerContext,
+    ) -> ControlFlow<Flow, Option<(Arc<Stored>, &'static str)>> {
+        match upstream_of(request, context) {
+            Some(upstream) => self.consult(request, input, upstream, context).map_continue(Some),
+            None => ControlFlow::Continue(None),
+        }
+    }
+
+    /// Asks the cache about a request to an upstream; `Continue` with the stored reply that answers
+    /// it, and with what Cache-Status says.
+    fn consult(
+        &mut self,
+        request: &Request<'_>,
+        input: &[u8],
+        upstream: usize,
+        context: &mut WorkerContext,
+    ) -> ControlFlow<Flow, (Arc<Stored>, &'static str)> {
+        let may_act = self.output.is_none();
+        let (head, _) = input.split_at(request.head_len);
+        ControlFlow::Break(
+            match cache_lookup::consult(request, head, upstream, self.landing, may_act, context) {
+                Consulted::Stored(stored, says) => return ControlFlow::Continue((stored, says)),
+                Consulted::Forward(cache) => self.forward(request, input, upstream, cache, context),
+                Consulted::Wait(wait) => {
+                    self.deadline_ns = self.request_deadline_ns(context);
+                    self.state = State::Follow(wait);
+                    ControlFlow::Break(self.action())
+                }
+                Consulted::NotCached => self.answer_not_cached(request, context),
+                Consulted::Later => {
+                    self.begin_reply(context);
+                    ControlFlow::Continue(())
+                }
+            },
+        )
+    }
+
+    /// Answers a request that wants a stored reply only (RFC 9111 section 5.2.1.7).
+    fn answer_not_cached(&mut self, request: &Request<'_>, context: &mut WorkerContext) -> Flow {
+        let mut output = self.output.take().unwrap_or_else(|| context.take_output());
+        let info = self.request_info();
+        let instead = Instead {
+            status: Status::GATEWAY_TIMEOUT,
+            fields: b"Cache-Status: weir; detail=only-if-cached\r\n",
+            close: response::closes_after(request, info, context),
+            logged: context.log.is_some().then(|| LoggedRequest::of(request)),
+        };
+        response::answer_instead(instead, Answered::of(request), info, context, &mut output);
+        self.taken += request.head_len;
+        context.counters.requests.one();
+        self.output = Some(output);
+        self.begin_reply(context);
+        ControlFlow::Continue(())
+    }
+
+    /// Records the end of a request's wait for the reply to another; returns false if it was
+    /// another request that waited.
+    pub(crate) fn end_follow(&mut self, landing: Landing) -> bool {
+        if let State::Follow(wait) = &mut self.state { wait.end(landing) } else { false }
+    }
+
+    /// Begins to forward a request. Replies to earlier requests are sent first.
+    fn forward(
+        &mut self,
+        request: &Request<'_>,
+        input: &[u8],
+        upstream: usize,
+        cache: Option<Box<CachePart>>,
+        context: &mut WorkerContext,
+    ) -> Flow {
+        if self.output.is_some() {
+            self.begin_reply(context);
+            return ControlFlow::Continue(());
+        }
+        context.counters.requests.one();
+        let (head, _) = input.split_at(request.head_len);
+        self.landing = None;
+        let info = self.request_info();
+        let forward = Forward::begin(request, head, info, upstream, cache, context);
+        self.taken += request.head_len;
+        self.deadline_ns = self.request_deadline_ns(context);
+        self.state = State::Forward(Box::new(forward));
+        ControlFlow::Break(Action::Forward)
+    }
+
+    /// Returns the request being forwarded.
+    pub(crate) fn forwarded(&mut self) -> Option<&mut Forward> {
+        if let State::Forward(forward) = &mut self.state { Some(forward) } else { None }
+    }
+
+    /// Takes out the request being forwarded. [`Connection::put_forward`], or its end, must follow.
+    pub(in crate::http) fn take_forward(&mut self) -> Option<Box<Forward>> {
+        if !matches!(self.state, State::Forward(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Forward(forward) => Some(forward),
+            _ => None,
+        }
+    }
+
+    /// Puts back a request that is to be forwarded further.
+    pub(in crate::http) fn put_forward(&mut self, forward: Box<Forward>, context: &WorkerContext) {
+        let deadline_ns = forward.deadline_ns(context);
+        self.deadline_ns = deadline_ns.min(self.request_deadline_ns(context));
+        self.state = State::Forward(forward);
+    }
+
+    /// Ends a forwarded request whose reply is complete, with so much content; what is left of it
+    /// is in the output.
+    pub(in crate::http) fn end_forward(
+        &mut self,
+        close: bool,
+        request_taken: bool,
+        body_bytes: u64,
+        context: &WorkerContext,
+    ) -> Action {
+        self.body_incomplete = !request_taken;
+        if let Some(output) = &mut self.output {
+            output.close |= close || !request_taken;
+            output.linger |= !request_taken;
+            output.records.iter_mut().for_each(|record| record.body_bytes = body_bytes);
+        }
+        self.begin_reply(context);
+        Action::Write
+    }
+
+    /// Ends a forwarded request that was answered here; the answer is in the output.
+    pub(in crate::http) fn end_refusal(
+        &mut self,
+        request_taken: bool,
+        context: &WorkerContext,
+    ) -> Action {
+        self.body_incomplete = !request_taken;
+        self.begin_reply(context);
+        Action::Write
+    }
+
+    /// Ends a forwarded request at its deadline, or lets it go on.
+    pub(super) fn expire_forward(
+        &mut self,
+        unacknowledged: Option<u64>,
+        context: &mut WorkerContext,
+    ) -> Action {
+        let Some(mut forward) = self.take_forward() else { return self.action() };
+        let taken_bytes = self.acknowledged(unacknowledged.unwrap_or(0));
+        let is_late = self.request_deadline_ns(context) <= context.now_ns();
+        let failure = forward.late(taken_bytes, context);
+        let Some(failure) = failure.or(is_late.then_some(Failure::ReplyTimeout)) else {
+            self.put_forward(forward, context);
+            return self.action();
+        };
+        if matches!(failure, Failure::SlowClient(_)) {
+            self.set_close_reason(failure.close_reason());
+        }
+        let request_taken = forward.request_taken();
+        let mut output = self.output.take().unwrap_or_else(|| context.take_output());
+        let ended = forward.expire(failure, self.request_info(), &mut output, context);
+        self.output = Some(output);
+        match ended {
+            Ok(()) => self.end_refusal(request_taken, context),
+            Err(reason) => self.close_for(reason),
+        }
+    }
+}
+
+/// Returns the upstream that a request is forwarded to; `None` if it is answered here.
+fn upstream_of(request: &Request<'_>, context: &WorkerContext) -> Option<usize> {
+    context.upstreams.as_ref()?;
+    // A tunnel to anywhere, a mirror of fields that are not for everyone's eyes, and an order to a
+    // cache.
+    if matches!(request.method, Method::Connect | Method::Trace | Method::Purge) {
+        return None;
+    }
+    let path = match request.target {
+        Target::Path { path, .. } => path,
+        Target::Asterisk => b"/",
+    };
+    context.config.upstream_of(request.host, path)
+}

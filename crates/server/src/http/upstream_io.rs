@@ -1,0 +1,157 @@
+//! The upstream's side of a forwarded request: a connection to a server, the request sent on it,
+//! and the reply received.
+
+use std::io;
+
+use weir_http1::forward::{ReplyFacts, ReplyPart};
+use weir_sys::socket;
+
+use super::forward::Failure;
+use crate::context::WorkerContext;
+use crate::context::forwarded::Forward;
+use crate::context::output::Output;
+
+/// Maximum number of bytes of a reply that wait for the client.
+const OUTPUT_BYTES_MAX: usize = 64 << 10;
+
+/// Maximum number of connections tried for one request.
+const ATTEMPTS_MAX: u8 = 3;
+
+/// Gets a connection to a server.
+pub(super) fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
+    let (now_ns, client) = (context.now_ns(), context.serving);
+    // One that turns out to have ended can be replaced only if the request may be repeated.
+    let reuse = forward.attempts == 0;
+    forward.attempts += 1;
+    let Some(upstreams) = &mut context.upstreams else { return Err(Failure::Unreachable) };
+    let connected =
+        upstreams.connect(forward.upstream, client, reuse, now_ns, &mut context.counters);
+    forward.socket = Some(connected.map_err(|_| Failure::Unreachable)?);
+    Ok(())
+}
+
+/// Sends what there is of the request. Returns whether any was sent.
+pub(super) fn send_request(
+    forward: &mut Forward,
+    context: &mut WorkerContext,
+) -> Result<bool, Failure> {
+    let Some((slot, upstreams)) = forward.socket.zip(context.upstreams.as_mut()) else {
+        return Ok(false);
+    };
+    let Some(server) = upstreams.sockets.get(slot) else { return Err(Failure::BrokeOff) };
+    let unsent = forward.exchange.unsent();
+    if unsent.is_empty() && forward.exchange.has_client_ended() && !forward.is_end_sent {
+        forward.is_end_sent = true;
+        // One that has gone is noticed by a read.
+        return Ok(socket::shutdown_write(server.fd()).is_ok());
+    }
+    if unsent.is_empty() || server.blocked[1] && !server.is_ready {
+        return Ok(false);
+    }
+    match socket::write(server.fd(), unsent, false) {
+        Ok(bytes) => {
+            server.is_new = false;
+            server.blocked[1] = bytes < unsent.len();
+            forward.exchange.note_sent(bytes);
+            Ok(bytes > 0)
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            server.blocked[1] = true;
+            Ok(false)
+        }
+        Err(_) => {
+            // It may have answered before it broke off.
+            server.is_ready = true;
+            Err(if server.is_new { Failure::Unreachable } else { Failure::BrokeOff })
+        }
+    }
+}
+
+/// Receives what there is of the reply, as far as there is room. Returns whether there was any.
+pub(super) fn receive_reply(
+    forward: &mut Forward,
+    output: &mut Output,
+    context: &mut WorkerContext,
+) -> Result<bool, Failure> {
+    let Some((slot, upstreams)) = forward.socket.zip(context.upstreams.as_mut()) else {
+        return Ok(false);
+    };
+    let Some(server) = upstreams.sockets.get(slot) else { return Err(Failure::BrokeOff) };
+    if !server.is_ready || output.bytes.len() - output.written >= output_bytes_max(forward) {
+        return Ok(false);
+    }
+    if output.written >= OUTPUT_BYTES_MAX {
+        output.bytes.drain(..output.written);
+        output.written = 0;
+    }
+    let read = socket::read_slice(server.fd(), &mut context.scratch);
+    let bytes = match read {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            (server.is_ready, server.blocked[0]) = (false, true);
+            return Ok(false);
+        }
+        Err(_) => return Err(if server.is_new { Failure::Unreachable } else { Failure::BrokeOff }),
+    };
+    if bytes == 0 {
+        let is_new = server.is_new;
+        return match forward.exchange.end(&mut output.bytes) {
+            Ok(()) => Ok(true),
+            Err(_) if is_new => Err(Failure::Unreachable),
+            Err(_) => Err(Failure::BrokeOff),
+        };
+    }
+    if bytes < context.scratch.len() {
+        (server.is_ready, server.blocked[0]) = (false, true);
+    }
+    let unix_s = context.unix_ns() / 1_000_000_000;
+    let close = forward.close || context.is_closing();
+    forward.close = close;
+    let facts = ReplyFacts { close, date: context.date.at(unix_s), fields: &context.config.fields };
+    let received = context.scratch.get(..bytes).unwrap_or_default();
+    let taken = forward.exchange.receive(received, &mut output.bytes, &facts);
+    let taken = taken.map_err(|_| Failure::Malformed)?;
+    if forward.exchange.part() == ReplyPart::Held {
+        forward.handle_held_head(&mut output.bytes, context);
+        // The head that was to be added to is written.
+        let facts = ReplyFacts { close, date: b"", fields: b"" };
+        let (rest, before) = (context.scratch.get(taken..bytes), output.bytes.len());
+        let rest = rest.unwrap_or_default();
+        let received = forward.exchange.receive(rest, &mut output.bytes, &facts);
+        received.map_err(|_| Failure::Malformed)?;
+        if forward.has_answer() {
+            output.bytes.truncate(before);
+        }
+    }
+    forward.check_copy(context);
+    Ok(true)
+}
+
+/// Returns the maximum number of bytes of a reply that wait for the client. While it is copied, as
+/// many may wait as are copied, because others may wait for its end.
+pub(super) fn output_bytes_max(forward: &Forward) -> usize {
+    if forward.is_copying() { usize::MAX } else { OUTPUT_BYTES_MAX }
+}
+
+/// Gives up a connection that has failed, so that another is tried.
+pub(super) fn try_again(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
+    let now_ns = context.now_ns();
+    let Some((slot, upstreams)) = forward.socket.take().zip(context.upstreams.as_mut()) else {
+        return Err(Failure::BrokeOff);
+    };
+    let (is_reused, is_new) = upstreams
+        .sockets
+        .get(slot)
+        .map_or((false, false), |server| (server.is_reused, server.is_new));
+    if !is_reused {
+        upstreams.note_failure(slot, now_ns);
+    }
+    upstreams.give_back(slot, false, now_ns);
+    let may_repeat = (is_reused || is_new) && forward.exchange.may_repeat();
+    if !may_repeat || forward.attempts >= ATTEMPTS_MAX {
+        return Err(if is_new { Failure::Unreachable } else { Failure::BrokeOff });
+    }
+    context.counters.upstream_repeated.one();
+    forward.exchange.repeat();
+    Ok(())
+}

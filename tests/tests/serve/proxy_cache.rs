@@ -1,0 +1,462 @@
+//! The cache of replies, as clients on one side and the origin on the other see it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use weir_tests::origin::{After, Received};
+use weir_tests::wait::until;
+use weir_tests::{Client, Origin, Reply, Root, Server, mechanisms, request};
+
+use crate::WEIR;
+
+fn caching(origin: &Origin, options: &[&str]) -> Server {
+    Server::proxy(WEIR, &[&origin.url()], &[&["--cache", "16M"], options].concat())
+}
+
+/// Returns a 200 with these field lines, each ended by CRLF.
+fn reply_with(fields: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{fields}\r\n");
+    [head.as_bytes(), body].concat()
+}
+
+/// Starts an origin that answers with these field lines, and with the number of the request.
+fn counting(fields: &'static str) -> Origin {
+    let count = AtomicUsize::new(0);
+    Origin::start(move |_| {
+        let nth = count.fetch_add(1, Ordering::Relaxed);
+        reply_with(fields, format!("reply {nth}").as_bytes())
+    })
+}
+
+fn is_conditional(received: &Received) -> bool {
+    !received.fields("if-none-match").is_empty()
+}
+
+fn status(reply: &Reply) -> &str {
+    reply.expect_field("Cache-Status")
+}
+
+fn is_hit(reply: &Reply) -> bool {
+    status(reply).starts_with("weir; hit; ttl=")
+}
+
+#[test]
+fn a_fresh_reply_is_sent_again_under_every_mechanism() {
+    for mechanism in mechanisms() {
+        let origin = counting("Cache-Control: max-age=60\r\nConnection: X-Mine\r\nX-Mine: 1\r\n");
+        let server = caching(&origin, &["--mechanism", mechanism]);
+        let first = server.get("/a");
+        assert_eq!(status(&first), "weir; fwd=uri-miss; stored");
+        let second = server.get("/a");
+        assert!(is_hit(&second), "{:?}", second.fields);
+        assert_eq!((first.text(), second.text()), ("reply 0".into(), "reply 0".into()));
+        assert_eq!(second.field("Age"), Some("0"));
+        assert_eq!((second.field("X-Mine"), second.field("Connection")), (None, None));
+        assert_eq!(second.field("Via"), Some("1.1 weir"));
+        assert_eq!(server.get("/b").text(), "reply 1");
+        let stats = server.stop_cleanly().stats()["total"].clone();
+        assert_eq!(
+            (&stats["proxy_cache_hits"], &stats["proxy_cache_misses"]),
+            (&1.into(), &2.into())
+        );
+        assert_eq!(stats["proxy_cache_stored"], 2);
+        assert!(stats["proxy_cache_bytes"].as_u64() > Some(0));
+    }
+}
+
+#[test]
+fn without_the_option_nothing_is_stored() {
+    let origin = counting("Cache-Control: max-age=60\r\n");
+    let server = Server::proxy(WEIR, &[&origin.url()], &[]);
+    assert_eq!(
+        (server.get("/").text(), server.get("/").text()),
+        ("reply 0".into(), "reply 1".into())
+    );
+    assert_eq!(server.get("/").field("Cache-Status"), None);
+}
+
+#[test]
+fn many_who_ask_at_once_make_one_request() {
+    let release = Arc::new(AtomicBool::new(false));
+    let released = Arc::clone(&release);
+    let origin = Origin::start(move |_| {
+        while !released.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        reply_with("Cache-Control: max-age=60\r\n", b"once")
+    });
+    let server = caching(&origin, &["--workers", "2"]);
+    let mut clients: Vec<Client> = (0..50).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| client.send(request("GET", "/", &[])));
+    until("it is at the origin", || !origin.received().is_empty());
+    thread::sleep(Duration::from_millis(50));
+    release.store(true, Ordering::Relaxed);
+    let replies: Vec<Reply> = clients.iter_mut().map(Client::reply).collect();
+    assert!(replies.iter().all(|reply| reply.text() == "once"));
+    assert_eq!(origin.received().len(), 1);
+    let stats = server.stop_cleanly().stats()["total"].clone();
+    let (hits, collapsed) = (&stats["proxy_cache_hits"], &stats["proxy_cache_collapsed"]);
+    assert_eq!(hits.as_u64().unwrap() + collapsed.as_u64().unwrap(), 49, "{stats}");
+}
+
+#[test]
+fn who_follows_a_reply_that_is_not_stored_goes_on_by_himself() {
+    let release = Arc::new(AtomicBool::new(false));
+    let released = Arc::clone(&release);
+    let origin = Origin::start(move |_| {
+        while !released.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        reply_with("Cache-Control: private\r\n", b"mine")
+    });
+    let server = caching(&origin, &["--workers", "2", "--max-in-flight", "inf"]);
+    let mut clients: Vec<Client> = (0..10).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| client.send(request("GET", "/", &[])));
+    until("it is at the origin", || !origin.received().is_empty());
+    release.store(true, Ordering::Relaxed);
+    assert!(clients.iter_mut().all(|client| client.reply().text() == "mine"));
+    assert_eq!(origin.received().len(), 10);
+    // From now on nobody waits.
+    assert_eq!(status(&server.get("/")), "weir; fwd=bypass");
+}
+
+#[test]
+fn a_client_that_leaves_takes_the_reply_from_nobody() {
+    let release = Arc::new(AtomicBool::new(false));
+    let released = Arc::clone(&release);
+    let origin = Origin::start(move |_| {
+        while !released.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        reply_with("Cache-Control: max-age=60\r\n", b"once")
+    });
+    let server = caching(&origin, &["--workers", "1"]);
+    let mut leader = server.connect();
+    leader.send(request("GET", "/", &[]));
+    until("it is at the origin", || !origin.received().is_empty());
+    let mut follower = server.connect();
+    follower.send(request("GET", "/", &[]));
+    thread::sleep(Duration::from_millis(30));
+    drop(leader);
+    thread::sleep(Duration::from_millis(30));
+    release.store(true, Ordering::Relaxed);
+    assert_eq!(follower.reply().text(), "once");
+    // Neither is it lost if nobody waits.
+    release.store(false, Ordering::Relaxed);
+    let mut alone = server.connect();
+    alone.send(request("GET", "/alone", &[]));
+    until("it is at the origin", || origin.received().len() == 2);
+    drop(alone);
+    thread::sleep(Duration::from_millis(30));
+    release.store(true, Ordering::Relaxed);
+    until("it is stored", || is_hit(&server.get("/alone")));
+    assert_eq!(origin.received().len(), 2);
+}
+
+#[test]
+fn a_cut_reply_is_never_stored() {
+    let origin = Origin::for_many(|_| {
+        (
+            b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 9\r\n\r\ncut"
+                .to_vec(),
+            After::Close,
+        )
+    });
+    let server = caching(&origin, &[]);
+    let mut client = server.connect();
+    client.send(request("GET", "/", &[]));
+    assert!(client.try_reply().is_err());
+    let stats = server.stop_cleanly().stats()["total"].clone();
+    assert_eq!(stats["proxy_cache_stored"], 0);
+}
+
+#[test]
+fn a_stale_reply_is_validated_and_its_fields_are_brought_up_to_date() {
+    let origin = Origin::start(|received| {
+        if is_conditional(received) {
+            return b"HTTP/1.1 304 Not Modified\r\nETag: \"v\"\r\nX-Version: 2\r\n\r\n".to_vec();
+        }
+        reply_with("ETag: \"v\"\r\nCache-Control: max-age=0\r\nX-Version: 1\r\n", b"same")
+    });
+    let server = caching(&origin, &[]);
+    assert_eq!(server.get("/").expect_field("X-Version"), "1");
+    let validated = server.get("/");
+    assert!(status(&validated).starts_with("weir; fwd=stale; fwd-status=304"));
+    assert_eq!((validated.status, validated.text()), (200, "same".into()));
+    assert_eq!(validated.expect_field("X-Version"), "2");
+    assert_eq!(origin.received()[1].fields("if-none-match"), ["\"v\""]);
+    // The client's own condition is evaluated here.
+    let unchanged = server.get_with("/", &["If-None-Match: \"v\""]);
+    assert_eq!((unchanged.status, unchanged.body.len()), (304, 0));
+}
+
+#[test]
+fn conditions_heads_and_ranges_are_answered_from_the_stored_reply() {
+    let fields = "ETag: \"v\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+                  Cache-Control: max-age=60\r\nContent-Type: text/css\r\n";
+    let body: Vec<u8> = (0..100_000).map(|at| (at / 7) as u8).collect();
+    let sent = body.clone();
+    let origin = Origin::start(move |_| reply_with(fields, &sent));
+    let server = caching(&origin, &[]);
+    // A client that has it already: the whole is fetched, and it gets no content.
+    let mut client = server.connect();
+    let unchanged = client.get_with("/", &["If-None-Match: \"v\""]);
+    assert_eq!((unchanged.status, unchanged.expect_field("ETag")), (304, "\"v\""));
+    until("it is stored", || is_hit(&server.get("/")));
+    assert!(client.get("/").body == body);
+    let since = "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT";
+    assert_eq!(client.get_with("/", &[since]).status, 304);
+    assert!(client.get_with("/", &["If-None-Match: \"w\"", since]).body == body);
+    let head = client.head_with("/", &[]);
+    assert!(is_hit(&head));
+    assert_eq!(head.expect_field("Content-Length"), "100000");
+    let part = client.get_with("/", &["Range: bytes=10-19"]);
+    assert_eq!((part.status, &part.body[..]), (206, &body[10..20]));
+    assert_eq!(part.expect_field("Content-Range"), "bytes 10-19/100000");
+    let parts = client.get_with("/", &["Range: bytes=0-9,50000-50009"]);
+    assert!(parts.expect_field("Content-Type").starts_with("multipart/byteranges"));
+    assert_eq!(client.get_with("/", &["Range: bytes=100000-"]).status, 416);
+    let other = client.get_with("/", &["Range: bytes=10-19", "If-Range: \"w\""]);
+    assert_eq!((other.status, other.body.len()), (200, body.len()));
+    assert_eq!(origin.received().len(), 1);
+}
+
+#[test]
+fn a_range_of_what_is_not_stored_is_cut_from_the_whole() {
+    let origin = Origin::start(|received| {
+        assert!(received.fields("range").is_empty());
+        reply_with("Cache-Control: max-age=60\r\n", b"0123456789")
+    });
+    let server = caching(&origin, &[]);
+    let part = server.get_with("/", &["Range: bytes=2-4"]);
+    assert_eq!((part.status, part.text()), (206, "234".into()));
+    assert!(is_hit(&server.get("/")));
+}
+
+#[test]
+fn what_the_request_says_selects_among_replies() {
+    let origin = Origin::start(|received| {
+        let language = received.fields("accept-language").join("");
+        let fields = "Vary: Accept-Language\r\nCache-Control: max-age=60\r\n";
+        reply_with(fields, language.as_bytes())
+    });
+    let server = caching(&origin, &[]);
+    for _ in 0..2 {
+        for language in ["de", "en"] {
+            let field = format!("Accept-Language: {language}");
+            assert_eq!(server.get_with("/", &[&field]).text(), language);
+        }
+        assert_eq!(server.get("/").text(), "");
+    }
+    assert_eq!(origin.received().len(), 3);
+    assert_eq!(
+        status(&server.get_with("/", &["Accept-Language: fr"])),
+        "weir; fwd=vary-miss; stored"
+    );
+}
+
+#[test]
+fn a_stale_reply_stands_in_for_errors_of_the_origin() {
+    let fails = Arc::new(AtomicUsize::new(0));
+    let failing = Arc::clone(&fails);
+    let origin = Origin::start(move |_| match failing.load(Ordering::Relaxed) {
+        0 => reply_with("Cache-Control: max-age=0, stale-if-error=60\r\nETag: \"v\"\r\n", b"good"),
+        1 => b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 3\r\n\r\nbad".to_vec(),
+        _ => Vec::new(),
+    });
+    let server = caching(&origin, &[]);
+    assert_eq!(server.get("/").text(), "good");
+    for how in 1..=2 {
+        fails.store(how, Ordering::Relaxed);
+        let stale = server.get("/");
+        assert_eq!((stale.status, stale.text()), (200, "good".into()));
+        assert!(status(&stale).starts_with("weir; hit; detail=stale-if-error; ttl="));
+    }
+    // Without a stored reply the error is the answer; and so it is for who wants no stored one.
+    fails.store(1, Ordering::Relaxed);
+    assert_eq!(server.get("/other").status, 500);
+    assert_eq!(server.get_with("/", &["Cache-Control: no-cache"]).status, 500);
+}
+
+#[test]
+fn a_stale_reply_that_must_be_validated_stands_in_for_nothing() {
+    let fails = Arc::new(AtomicBool::new(false));
+    let failing = Arc::clone(&fails);
+    let origin = Origin::start(move |_| {
+        let fields = "Cache-Control: max-age=0, must-revalidate\r\nETag: \"v\"\r\n";
+        if failing.load(Ordering::Relaxed) { Vec::new() } else { reply_with(fields, b"good") }
+    });
+    let server = caching(&origin, &[]);
+    assert_eq!(server.get("/").text(), "good");
+    fails.store(true, Ordering::Relaxed);
+    assert_eq!(server.get("/").status, 502);
+}
+
+#[test]
+fn a_stale_reply_is_sent_while_it_is_validated() {
+    let fields = "Cache-Control: max-age=0, stale-while-revalidate=60\r\nETag: \"v\"\r\n";
+    let origin = counting(fields);
+    let server = caching(&origin, &["--workers", "1"]);
+    assert_eq!(server.get("/").text(), "reply 0");
+    let stale = server.get("/");
+    assert_eq!(stale.text(), "reply 0");
+    assert!(status(&stale).starts_with("weir; hit; detail=stale-while-revalidate"));
+    until("it is brought up to date", || server.get("/").text() != "reply 0");
+    assert!(is_conditional(&origin.received()[1]));
+}
+
+#[test]
+fn a_stale_reply_is_sent_when_the_upstream_has_no_place() {
+    let release = Arc::new(AtomicBool::new(true));
+    let released = Arc::clone(&release);
+    let origin = Origin::start(move |_| {
+        while !released.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        reply_with("Cache-Control: max-age=0\r\nETag: \"v\"\r\n", b"good")
+    });
+    let options = ["--max-in-flight", "1", "--queue-target", "50ms"];
+    let server = caching(&origin, &options);
+    assert_eq!(server.get("/").text(), "good");
+    release.store(false, Ordering::Relaxed);
+    let mut busy = server.connect();
+    busy.send(request("GET", "/busy", &[]));
+    until("it is in flight", || origin.received().len() == 2);
+    let stale = server.get("/");
+    assert_eq!((stale.status, stale.text()), (200, "good".into()));
+    assert!(status(&stale).starts_with("weir; hit; detail=stale-under-overload"));
+    assert_eq!(server.get("/other").status, 503);
+    release.store(true, Ordering::Relaxed);
+    busy.reply();
+}
+
+#[test]
+fn unsafe_requests_and_purges_remove_what_is_stored() {
+    let count = AtomicUsize::new(0);
+    let origin = Origin::start(move |received| {
+        let nth = count.fetch_add(1, Ordering::Relaxed);
+        let fields = if received.line().starts_with("POST") {
+            "Location: /other\r\n"
+        } else {
+            "Cache-Control: max-age=60\r\n"
+        };
+        reply_with(fields, format!("reply {nth}").as_bytes())
+    });
+    let server = caching(&origin, &["--cache-purge", "127.0.0.0/8"]);
+    assert_eq!(
+        (server.get("/a").text(), server.get("/other").text()),
+        ("reply 0".into(), "reply 1".into())
+    );
+    let mut client = server.connect();
+    client.send(request("POST", "/a", &["Content-Length: 0"]));
+    assert_eq!(status(&client.reply()), "weir; fwd=method");
+    assert_eq!(
+        (server.get("/a").text(), server.get("/other").text()),
+        ("reply 3".into(), "reply 4".into())
+    );
+    for expected in [200, 404] {
+        client.send(request("PURGE", "/a", &[]));
+        assert_eq!(client.reply().status, expected);
+    }
+    assert_eq!(
+        (server.get("/a").text(), server.get("/other").text()),
+        ("reply 5".into(), "reply 4".into())
+    );
+    let closed = caching(&origin, &[]);
+    client = closed.connect();
+    client.send(request("PURGE", "/a", &[]));
+    assert_eq!(client.reply().status, 403);
+}
+
+#[test]
+fn requests_say_what_they_accept() {
+    let origin = counting("Cache-Control: max-age=60\r\n");
+    let server = caching(&origin, &[]);
+    let only = server.get_with("/", &["Cache-Control: only-if-cached"]);
+    assert_eq!(only.status, 504);
+    assert_eq!(server.get("/").text(), "reply 0");
+    assert!(is_hit(&server.get_with("/", &["Cache-Control: only-if-cached"])));
+    for control in ["Cache-Control: no-cache", "Pragma: no-cache", "Cache-Control: min-fresh=61"] {
+        assert_eq!(
+            status(&server.get_with("/", &[control])),
+            "weir; fwd=request; stored",
+            "{control}"
+        );
+    }
+    assert_eq!(server.get("/").text(), "reply 3");
+    assert_eq!(server.get_with("/", &["Cache-Control: no-store"]).text(), "reply 4");
+    assert_eq!(server.get("/").text(), "reply 3");
+}
+
+#[test]
+fn replies_that_are_for_one_client_are_not_stored() {
+    for (fields, asking) in [
+        ("Cache-Control: private, max-age=60\r\n", ""),
+        ("Cache-Control: no-store, max-age=60\r\n", ""),
+        ("Cache-Control: max-age=60\r\nSet-Cookie: a=b\r\n", ""),
+        ("Cache-Control: max-age=60\r\n", "Authorization: Basic x"),
+        ("Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n", "Cookie: a=b"),
+        ("Cache-Control: max-age=60\r\nVary: *\r\n", ""),
+    ] {
+        let origin = counting(fields);
+        let server = caching(&origin, &[]);
+        let asking: Vec<&str> = [asking].into_iter().filter(|field| !field.is_empty()).collect();
+        assert_eq!(server.get_with("/", &asking).text(), "reply 0");
+        assert_eq!(server.get_with("/", &asking).text(), "reply 1", "{fields}");
+    }
+}
+
+#[test]
+fn the_cache_keeps_to_its_size() {
+    let body = vec![7; 100_000];
+    let origin = Origin::start(move |received| {
+        let size = if received.line().contains("large") { 5 } else { 1 };
+        reply_with("Cache-Control: max-age=60\r\n", &body.repeat(size))
+    });
+    let options = ["--cache", "1M", "--workers", "1"];
+    let server = Server::proxy(WEIR, &[&origin.url()], &options);
+    for nth in 0..40 {
+        assert_eq!(server.get(&format!("/{nth}")).body.len(), 100_000);
+    }
+    // Too large for an eighth of the cache.
+    for _ in 0..2 {
+        assert_eq!(server.get("/large").body.len(), 500_000);
+    }
+    let stats = server.stop_cleanly().stats()["total"].clone();
+    assert!(stats["proxy_cache_bytes"].as_u64().unwrap() <= 1 << 20, "{stats}");
+    assert!(stats["proxy_cache_evicted"].as_u64().unwrap() >= 30, "{stats}");
+    assert_eq!(origin.received().len(), 42);
+}
+
+#[test]
+fn pipelined_hits_and_misses_are_answered_in_order() {
+    let origin = Origin::start(|received| {
+        reply_with("Cache-Control: max-age=60\r\n", received.line().as_bytes())
+    });
+    let server = caching(&origin, &[]);
+    server.get("/1");
+    server.get("/3");
+    let mut client = server.connect();
+    let many: String = (0..6).map(|nth| request("GET", &format!("/{nth}"), &[])).collect();
+    client.send(many);
+    for nth in 0..6 {
+        assert_eq!(client.reply().text(), format!("GET /{nth} HTTP/1.1"));
+    }
+}
+
+#[test]
+fn files_are_not_in_it() {
+    let origin = counting("Cache-Control: max-age=60\r\n");
+    let root = Root::with_hello();
+    let upstream = format!("app={}", origin.url());
+    let options = ["--cache", "1M", "--upstream", &upstream, "--route", "/api=app"];
+    let server = Server::start(WEIR, &options, &root);
+    assert_eq!(server.get("/hello.txt").field("Cache-Status"), None);
+    assert_eq!(
+        (server.get("/api").text(), server.get("/api").text()),
+        ("reply 0".into(), "reply 0".into())
+    );
+}
