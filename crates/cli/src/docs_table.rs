@@ -12,6 +12,8 @@ use weir_load::workload::NamedWorkload;
 use weir_server::accept::PolicyName;
 use weir_server::{OUTPUTS, PRESETS, Preset, accept, architecture, readiness, slots, stats};
 
+use crate::forwarding::options::EACH;
+
 /// Names of the tables.
 pub(crate) const NAMES: [&str; 24] = [
     "architectures",
@@ -74,7 +76,7 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
 }
 
 fn is_of_upstreams(arg: &Arg) -> bool {
-    arg.get_help_heading() == Some("Upstreams")
+    matches!(arg.get_help_heading(), Some("Upstreams" | EACH))
 }
 
 fn in_flight_policies() -> String {

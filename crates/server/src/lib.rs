@@ -21,8 +21,8 @@ mod upstream;
 mod worker;
 
 pub use config::{
-    Address, Config, Error, ErrorPage, LogFormat, LogTarget, Route, Timeouts, Upstream,
-    UpstreamAddress, UpstreamServer,
+    Address, Config, Error, ErrorPage, HealthCheck, LogFormat, LogTarget, Route, Timeouts,
+    Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts,
 };
 pub use ipnet::IpNet;
 pub use server::{Server, Signal};
@@ -30,4 +30,5 @@ pub use strategy::{OUTPUTS, OutputPath, OutputRow, PRESETS, Preset, Strategy};
 pub use weir_accept as accept;
 pub use weir_content as content;
 pub use weir_dispatch::{readiness, slots};
+pub use weir_http1::proxy_protocol;
 pub use weir_stats as stats;

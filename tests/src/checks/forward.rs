@@ -57,6 +57,8 @@ impl<'a> Play<'a> {
             client: None,
             is_trusted: rest.len() % 2 == 0,
             began_unix_ms: 0,
+            proxy_protocol: None,
+            endpoints: None,
         };
         let mut exchange = Exchange::new(&request, head, &facts);
         let start = self.sent.len();

@@ -236,8 +236,8 @@ fn an_origin_that_misbehaves_is_a_502_or_a_cut() {
         (Behaviour::CloseMidHead, &[], 502),
         (Behaviour::Garbage, &[], 502),
         (Behaviour::WrongLength, &[], 502),
-        (Behaviour::Silent, &["--upstream-timeout", "200ms"], 504),
-        (Behaviour::NeverReads, &["--upstream-timeout", "200ms"], 504),
+        (Behaviour::Silent, &["--first-byte-timeout", "200ms"], 504),
+        (Behaviour::NeverReads, &["--first-byte-timeout", "200ms"], 504),
         (Behaviour::NeverAccepts, &["--connect-timeout", "200ms"], 504),
     ] {
         let faulty = Faulty::start(behaviour.clone());
@@ -439,8 +439,8 @@ fn options_that_make_no_sense_get_one_sentence() {
             &["proxy", "http://127.0.0.1:1", "--arch", "fiber", "--preset", "accept1"],
             "forwards no requests",
         ),
-        (&["serve", "--route", "/a=b"], "there is no --upstream b"),
-        (&["serve", "--upstream", "b=http://127.0.0.1:1"], "no --route leads to it"),
+        (&["serve", "--route", "/a=b"], "there is no upstream b"),
+        (&["serve", "--upstream", "b=http://127.0.0.1:1"], "no route leads to it"),
         (&["serve", "--upstream", "b=http://127.0.0.1:1", "--route", "a=b"], "begins with a path"),
     ] {
         let output = std::process::Command::new(WEIR).args(options).output().unwrap();

@@ -6,6 +6,7 @@ use super::fields::push_trailers;
 use super::reply::{self, ReplyFacts, ReplyHead, Shown};
 use super::request::{self, RequestFacts};
 use crate::body::Body;
+use crate::proxy_protocol;
 use crate::reply_parser::{BodyEnd, HEAD_BYTES_MAX, PrematureEnd, ReplyError};
 use crate::request::{Framing, Method, Request, RequestError, Version};
 
@@ -73,6 +74,9 @@ impl Exchange {
     #[must_use]
     pub fn new(request: &Request<'_>, head: &[u8], facts: &RequestFacts<'_>) -> Self {
         let mut bytes = Vec::with_capacity(head.len() + 256);
+        if let Some(version) = facts.proxy_protocol {
+            proxy_protocol::write(&mut bytes, version, facts.endpoints.as_ref());
+        }
         let upgrades = request::write(&mut bytes, request, head, facts);
         Self {
             method: request.method,
@@ -210,9 +214,14 @@ impl Exchange {
     #[must_use]
     pub fn may_repeat(&self) -> bool {
         let is_idempotent = !matches!(self.method, Method::Post | Method::Patch | Method::Connect);
-        let is_unanswered = self.part == ReplyPart::Head && self.head.is_empty();
         let is_harmless = is_idempotent && !self.body_begun && self.body.is_done();
-        is_unanswered && self.interim_bytes == 0 && (!self.has_sent || is_harmless)
+        self.is_unanswered() && (!self.has_sent || is_harmless)
+    }
+
+    /// Returns whether nothing of a reply has arrived.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        self.part == ReplyPart::Head && self.head.is_empty() && self.interim_bytes == 0
     }
 
     /// Begins to send the request again. [`Exchange::may_repeat`] must be true.

@@ -16,6 +16,8 @@ fn request_facts() -> RequestFacts<'static> {
         client: Some("192.0.2.7".parse().unwrap()),
         is_trusted: false,
         began_unix_ms: 1_700_000_000_042,
+        proxy_protocol: None,
+        endpoints: None,
     }
 }
 

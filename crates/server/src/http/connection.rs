@@ -34,6 +34,8 @@
 //!
 //! [`SocketConnection`]: super::socket_connection::SocketConnection
 
+mod proxy_header;
+
 use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -41,7 +43,8 @@ use std::ops::ControlFlow;
 use weir_content::{Fetch, Waiter};
 use weir_http1::{Body, HeadParser, Limits, Method, Parse, Request, Status, Target};
 
-use super::forward::{Failure, Forward};
+use super::forward::Forward;
+use super::forward_failure::{Failure, Limit};
 use super::response::{self, Answer, Refused};
 use super::send::SendOutcome;
 use crate::context::WorkerContext;
@@ -101,6 +104,10 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Connection {
     peer: SocketAddr,
+    /// Address that the client connected to, where it is of use.
+    destination: Option<Box<SocketAddr>>,
+    /// True until the header of the PROXY protocol has been taken.
+    expects_proxy_header: bool,
     state: State,
     /// Bytes read; those before `taken` have been used.
     input: Vec<u8>,
@@ -152,6 +159,8 @@ impl Connection {
         let now_ns = context.now_ns();
         Self {
             peer,
+            destination: None,
+            expects_proxy_header: context.config.expects_proxy_header(peer),
             state: State::Idle,
             input: Vec::new(),
             taken: 0,
@@ -484,6 +493,9 @@ impl Connection {
         if self.taken == self.input.len() {
             return self.wait_for_request(context);
         }
+        if self.expects_proxy_header {
+            return self.take_proxy_header();
+        }
         if matches!(self.state, State::Idle) {
             if self.pipeline_budget.is_spent(now_ns, || context.read_clock_ns()) {
                 return self.yield_to_others(None, context);
@@ -649,7 +661,7 @@ impl Connection {
         let taken_bytes = self.acknowledged(unacknowledged.unwrap_or(0));
         let is_late = self.request_deadline_ns(context) <= context.now_ns();
         let failure = forward.late(taken_bytes, context);
-        let Some(failure) = failure.or(is_late.then_some(Failure::ReplyTimeout)) else {
+        let Some(failure) = failure.or(is_late.then_some(Failure::Timeout(Limit::Whole))) else {
             self.put_forward(forward, context);
             return self.action();
         };
@@ -687,8 +699,9 @@ impl Connection {
     }
 
     pub(super) fn request_info(&self) -> response::RequestInfo {
+        let endpoints = self.endpoints();
         let Self { peer, began_ns, is_retry, fetches, body_incomplete, .. } = *self;
-        response::RequestInfo { peer, began_ns, is_retry, fetches, body_incomplete }
+        response::RequestInfo { peer, endpoints, began_ns, is_retry, fetches, body_incomplete }
     }
 
     /// Waits for a disk; the request is then parsed again.

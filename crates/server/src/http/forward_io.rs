@@ -9,7 +9,8 @@ use weir_http1::forward::{ReplyFacts, ReplyPart};
 use weir_sys::socket;
 
 use super::connection::Action;
-use super::forward::{Failure, Forward, Place};
+use super::forward::{Forward, Place};
+use super::forward_failure::Failure;
 use super::send::SendOutcome;
 use super::socket::Socket;
 use super::socket_connection::SocketConnection;
@@ -97,6 +98,7 @@ impl<S: Socket> SocketConnection<S> {
     ) -> Step {
         match forward.place {
             Place::Refused(reason) => return Step::Fail(Failure::Refused(reason)),
+            Place::Unavailable => return Step::Fail(Failure::Unavailable),
             Place::Waits(_) => return self.watch_client(client_is_ready, context),
             Place::Has | Place::Returned => {}
         }
@@ -295,6 +297,7 @@ fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Fai
     // One that turns out to have ended can be replaced only if the request may be repeated.
     let reuse = forward.attempts == 0;
     forward.attempts += 1;
+    forward.moved_ns = now_ns;
     let Some(upstreams) = &mut context.upstreams else { return Err(Failure::Unreachable) };
     let connected =
         upstreams.connect(forward.upstream, client, reuse, now_ns, &mut context.counters);

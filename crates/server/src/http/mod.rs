@@ -5,6 +5,7 @@ pub(crate) mod bench;
 pub(crate) mod connection;
 pub(crate) mod connection_io;
 pub(crate) mod forward;
+mod forward_failure;
 mod forward_io;
 pub(crate) mod response;
 pub(crate) mod send;

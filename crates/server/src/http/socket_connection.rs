@@ -29,6 +29,7 @@ const READS_MAX: usize = 64;
 pub(crate) struct SocketConnection<S = OwnedFd> {
     conn: Connection,
     socket: S,
+    is_tcp: bool,
     /// Interest for which the mechanism was last told to watch it; `None` if it is not watched.
     pub registered: Option<Interest>,
     /// True if it has yielded: it is then served after others, whether it is ready or not.
@@ -53,7 +54,15 @@ impl<S> DerefMut for SocketConnection<S> {
 
 impl ConnectionIo for SocketConnection {
     fn new(fd: OwnedFd, peer: SocketAddr, context: &WorkerContext) -> Self {
-        Self::on(fd, peer, context)
+        let destination = match context.config.sends_proxy_headers() {
+            true => socket::local_address(fd.as_fd()).ok().flatten(),
+            false => None,
+        };
+        let mut connection = Self::on(fd, peer, context);
+        if let Some(destination) = destination {
+            connection.conn.set_destination(destination);
+        }
+        connection
     }
 
     fn arrival(&self) -> Option<Arrival> {
@@ -81,6 +90,7 @@ impl<S: Socket> SocketConnection<S> {
         Self {
             conn: Connection::new(peer, context),
             socket,
+            is_tcp: peer != socket::UNKNOWN_PEER,
             registered: None,
             has_yielded: false,
             read_blocked: false,
@@ -264,7 +274,6 @@ impl<S: Socket> SocketConnection<S> {
     /// Returns the number of bytes written that have not reached the client's side. Unknown for a
     /// Unix socket, whose queue the kernel measures in memory and not in bytes.
     pub(super) fn unacknowledged(&self) -> Option<u64> {
-        let is_tcp = self.conn.peer() != socket::UNKNOWN_PEER;
-        is_tcp.then(|| self.socket.unacknowledged().ok()).flatten()
+        self.is_tcp.then(|| self.socket.unacknowledged().ok()).flatten()
     }
 }

@@ -1,6 +1,8 @@
 //! The other servers to which requests are forwarded, as one loop sees them: its connections to
 //! them, and what became of its requests that waited for a place.
 
+pub(crate) mod checker;
+mod health;
 pub(crate) mod shared;
 pub(crate) mod sockets;
 
@@ -197,7 +199,7 @@ impl Upstreams {
                     return Ok(self.sockets.add(fd, upstream, server, client));
                 }
                 Err(error) => {
-                    self.shared.note_failure(upstream, server, shared_ns);
+                    self.shared.health(upstream, server).note_failure(shared_ns);
                     last = error;
                 }
             }
@@ -205,13 +207,20 @@ impl Upstreams {
         Err(last)
     }
 
+    /// Returns whether the checks find every server of an upstream down.
+    pub(crate) fn is_down(&self, upstream: usize) -> bool {
+        self.shared.is_down(upstream)
+    }
+
     /// Gives back a connection after a request: it is kept, or closed.
     pub(crate) fn give_back(&mut self, slot: u32, keep: bool, now_ns: u64) {
         let Some((upstream, server)) = self.sockets.server_of(slot) else { return };
         self.shared.end(upstream, server);
-        let idle_max = self.config.upstreams[upstream].idle_max;
+        let config = &self.config.upstreams[upstream];
+        // One that was opened for a client tells the server of no other.
+        let keep = keep && config.proxy_protocol.is_none();
+        let idle_max = config.idle_max;
         if keep && self.sockets.idle(upstream, server) < idle_max {
-            self.shared.note_success(upstream, server);
             self.sockets.keep(slot, now_ns);
         } else {
             self.sockets.close(slot);
@@ -221,7 +230,14 @@ impl Upstreams {
     /// Records that the server of a connection could not be reached, or broke off.
     pub(crate) fn note_failure(&mut self, slot: u32, now_ns: u64) {
         if let Some((upstream, server)) = self.sockets.server_of(slot) {
-            self.shared.note_failure(upstream, server, now_ns + self.offset_ns);
+            self.shared.health(upstream, server).note_failure(now_ns + self.offset_ns);
+        }
+    }
+
+    /// Records a whole reply of the server of a connection.
+    pub(crate) fn note_success(&mut self, slot: u32, now_ns: u64) {
+        if let Some((upstream, server)) = self.sockets.server_of(slot) {
+            self.shared.health(upstream, server).note_success(now_ns + self.offset_ns);
         }
     }
 

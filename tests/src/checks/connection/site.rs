@@ -172,6 +172,7 @@ fn plain() -> Config {
         upstreams: Vec::new(),
         routes: Vec::new(),
         trusted: Vec::new(),
+        proxy_protocol_in: false,
         error_pages: Vec::new(),
         workers: 1,
         cpus: Vec::new(),
