@@ -15,7 +15,7 @@ use weir_server::{OUTPUTS, PRESETS, Preset, accept, architecture, readiness, slo
 use crate::forwarding::options::EACH;
 
 /// Names of the tables.
-pub(crate) const NAMES: [&str; 24] = [
+pub(crate) const NAMES: [&str; 25] = [
     "architectures",
     "architecture-options",
     "architecture-presets",
@@ -39,6 +39,7 @@ pub(crate) const NAMES: [&str; 24] = [
     "probe-options",
     "stat-options",
     "forward-options",
+    "forward-architectures",
     "in-flight-policies",
 ];
 
@@ -56,6 +57,7 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         "presets" => presets(),
         "options" => options(find(cli, &["serve"]), |arg| !is_of_upstreams(arg)),
         "forward-options" => options(find(cli, &["serve"]), is_of_upstreams),
+        "forward-architectures" => forward_architectures(),
         "in-flight-policies" => in_flight_policies(),
         "statistics" => statistics(),
         "load-options" => options(find(cli, &["load"]), |_| true),
@@ -77,6 +79,17 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
 
 fn is_of_upstreams(arg: &Arg) -> bool {
     matches!(arg.get_help_heading(), Some("Upstreams" | EACH))
+}
+
+/// Renders which architectures forward requests, and why the others do not.
+fn forward_architectures() -> String {
+    table(
+        ["architecture", "forwards", "not, because"],
+        architecture::TABLE.iter().map(|row| {
+            let why = row.forwards_not.unwrap_or_default();
+            [code(row.spelling), if why.is_empty() { "yes" } else { "no" }.into(), why.into()]
+        }),
+    )
 }
 
 fn in_flight_policies() -> String {

@@ -207,9 +207,8 @@ fn check_forwarding(
     listen: &[Address],
 ) -> Result<(), String> {
     let row = arch.row();
-    if !forwarding.upstreams.is_empty() && !row.forwards {
-        let name = row.spelling;
-        return Err(format!("--arch {name} forwards no requests: only loop and helpers do"));
+    if let Some(why) = row.forwards_not.filter(|_| !forwarding.upstreams.is_empty()) {
+        return Err(format!("--arch {} forwards no requests: {why}", row.spelling));
     }
     if !forwarding.proxy_protocol_in {
         return Ok(());

@@ -60,6 +60,35 @@ fn connections_find_a_slot_by_either_search() {
 }
 
 #[test]
+fn fibers_forward_too() {
+    let origin = Origin::start(|received| {
+        thread::sleep(Duration::from_millis(5));
+        reply(received.line().as_bytes())
+    });
+    for pool in ["pool=0", "pool=8"] {
+        let fiber = ["--arch", "fiber", "--arch-option", pool, "--accept-limit", "1"];
+        let limit = ["--max-in-flight", "2", "--queue-target", "20s", "--workers", "2"];
+        let server = proxy(&origin, &[&fiber[..], &limit].concat());
+        let address = server.address().clone();
+        let clients: Vec<_> = (0..20)
+            .map(|nth| {
+                let address = address.clone();
+                thread::spawn(move || {
+                    let mut client = Client::connect(&address);
+                    for target in [format!("/{nth}/a"), format!("/{nth}/b")] {
+                        assert_eq!(client.get(&target).text(), format!("GET {target} HTTP/1.1"));
+                    }
+                })
+            })
+            .collect();
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        let stopped = server.stop_cleanly();
+        assert!(stopped.stats()["total"]["upstream_waited"].as_u64().unwrap() > 0);
+    }
+    assert_eq!(origin.in_flight_max(), 2);
+}
+
+#[test]
 fn one_connection_to_the_origin_carries_many_requests() {
     let origin = Origin::echo();
     let server = proxy(&origin, &["--workers", "1"]);
@@ -436,7 +465,7 @@ fn options_that_make_no_sense_get_one_sentence() {
         (&["proxy", "127.0.0.1:1"], "none of http://HOST:PORT"),
         (&["proxy", "https://127.0.0.1"], "plain HTTP only"),
         (
-            &["proxy", "http://127.0.0.1:1", "--arch", "fiber", "--preset", "accept1"],
+            &["proxy", "http://127.0.0.1:1", "--arch", "threads", "--preset", "accept1"],
             "forwards no requests",
         ),
         (&["serve", "--route", "/a=b"], "there is no upstream b"),
