@@ -478,3 +478,24 @@ fn options_that_make_no_sense_get_one_sentence() {
         assert_eq!(text.trim().lines().count(), 1, "{text}");
     }
 }
+
+#[test]
+fn large_replies_pass_through_a_pipe() {
+    const BODY_BYTES: usize = 20_000_000;
+    let body: Vec<u8> = (0..BODY_BYTES).map(|at| (at / 7) as u8).collect();
+    let whole = body.clone();
+    let origin = Origin::start(move |_| reply(&whole));
+    let server = proxy(&origin, &["--workers", "1", "--min-rate", "0"]);
+    // A client that is slow, one that is quick, and both again on connections that are kept.
+    let mut slow = Client::connect_narrow(server.address());
+    let mut quick = server.connect();
+    for _ in 0..2 {
+        slow.send(request("GET", "/", &[]));
+        assert!(quick.get("/").body == body);
+        assert!(slow.reply().body == body);
+    }
+    assert_eq!(quick.get_with("/", &["Connection: close"]).body.len(), BODY_BYTES);
+    let stopped = server.stop_cleanly();
+    let spliced = stopped.stats()["total"]["upstream_spliced_bytes"].as_u64().unwrap();
+    assert!(spliced > BODY_BYTES as u64 * 4, "{spliced}");
+}

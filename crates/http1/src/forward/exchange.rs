@@ -264,6 +264,24 @@ impl Exchange {
         Ok(())
     }
 
+    /// Returns how much of the reply's content is left that the client is to receive as it comes,
+    /// bytes: it may be passed on unseen. 0 if there is anything to be read or written anew.
+    #[must_use]
+    pub fn passable_bytes(&self) -> u64 {
+        let is_plain = self.part == ReplyPart::Body && matches!(self.shown, Shown::Length(_));
+        if is_plain { self.reply_body.length_left() } else { 0 }
+    }
+
+    /// Records that `bytes` of the content were passed on unseen, at most
+    /// [`Exchange::passable_bytes`].
+    pub fn note_passed(&mut self, bytes: usize) {
+        self.reply_bytes += bytes as u64;
+        self.reply_body.skip(bytes);
+        if self.reply_body.is_done() {
+            self.part = ReplyPart::Done;
+        }
+    }
+
     /// Handles the end of what the other server sends.
     ///
     /// # Errors

@@ -4,8 +4,9 @@
 use std::net::IpAddr;
 
 use weir_accept::upstream::{Arrived, Outcome, Reason, Ticket};
-use weir_http1::forward::{Exchange, RequestFacts};
-use weir_http1::{Request, Status};
+use weir_http1::Request;
+use weir_http1::forward::{Exchange, ReplyPart, RequestFacts};
+use weir_sys::pipe::Pipe;
 use weir_sys::socket;
 
 use super::forward_failure::{Failure, Limit};
@@ -26,6 +27,8 @@ pub(crate) struct Forward {
     pub(super) place: Place,
     /// The connection to the server; `None` while there is none.
     pub(super) socket: Option<u32>,
+    /// Pipe through which content passes, once it is large.
+    pub(super) pipe: Option<Pipe>,
     /// Number of connections tried.
     pub(super) attempts: u8,
     /// True once the head of the reply has been recorded.
@@ -114,6 +117,7 @@ impl Forward {
             serial,
             place,
             socket: None,
+            pipe: None,
             attempts: 0,
             is_recorded: false,
             answered: Answered::of(request),
@@ -238,6 +242,7 @@ impl Forward {
     pub(super) fn release(&mut self, outcome: Outcome, context: &mut WorkerContext) {
         let now_ns = context.now_ns();
         let Some(upstreams) = &mut context.upstreams else { return };
+        self.release_pipe(upstreams);
         if let Some(slot) = self.socket.take() {
             if outcome == Outcome::Answered {
                 upstreams.note_success(slot, now_ns);

@@ -7,6 +7,7 @@ pub(crate) mod connection_io;
 pub(crate) mod forward;
 mod forward_failure;
 mod forward_io;
+mod forward_splice;
 pub(crate) mod response;
 pub(crate) mod send;
 pub(crate) mod socket;

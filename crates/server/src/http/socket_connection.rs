@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weir_content::Fetch;
 use weir_dispatch::readiness::Interest;
 use weir_sys::listener::{self, Arrival};
+use weir_sys::pipe::Pipe;
 use weir_sys::socket;
 
 use super::connection::{Action, Connection};
@@ -248,6 +249,20 @@ impl<S: Socket> SocketConnection<S> {
         {
             let unacknowledged = self.unacknowledged();
             self.conn.note_acknowledged(unacknowledged.unwrap_or(0));
+        }
+        sent
+    }
+
+    /// Sends what is in a pipe, as far as there is room.
+    pub(super) fn drain_pipe(
+        &mut self,
+        pipe: &mut Pipe,
+        context: &mut WorkerContext,
+    ) -> io::Result<usize> {
+        let sent = self.socket.drain_pipe(pipe);
+        self.write_blocked |= sent.is_err();
+        if let (Ok(bytes), Some(output)) = (&sent, self.conn.output()) {
+            output.note_sent(*bytes as u64, context);
         }
         sent
     }

@@ -15,6 +15,7 @@ use weir_accept::upstream::{Arrived, Granted, Outcome, Reason, Ticket};
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
 use weir_sys::client;
+use weir_sys::pipe::Pipe;
 use weir_sys::waker::Waker;
 
 use crate::config::{Config, UpstreamAddress};
@@ -23,6 +24,12 @@ use sockets::Sockets;
 
 /// Time between two searches for idle connections that have become old, nanoseconds.
 const SEARCH_NS: u64 = 1_000_000_000;
+
+/// Size of a pipe, bytes.
+const PIPE_BYTES: usize = 256 << 10;
+
+/// Maximum number of pipes kept.
+const PIPES_MAX: usize = 16;
 
 /// The upstreams of one loop. Times are nanoseconds on the loop's clock.
 pub(crate) struct Upstreams {
@@ -39,6 +46,8 @@ pub(crate) struct Upstreams {
     due_ns: Option<u64>,
     search_ns: u64,
     serial: u64,
+    /// Pipes for large content that are not in use, all empty.
+    pipes: Vec<Pipe>,
 }
 
 impl Upstreams {
@@ -64,6 +73,19 @@ impl Upstreams {
             due_ns: None,
             search_ns: 0,
             serial: 0,
+            pipes: Vec::new(),
+        }
+    }
+
+    /// Takes an empty pipe; `None` if the kernel has none.
+    pub(crate) fn take_pipe(&mut self) -> Option<Pipe> {
+        self.pipes.pop().or_else(|| Pipe::new(PIPE_BYTES).ok())
+    }
+
+    /// Gives back a pipe. One that is not empty is closed.
+    pub(crate) fn give_pipe(&mut self, pipe: Pipe) {
+        if pipe.held() == 0 && self.pipes.len() < PIPES_MAX {
+            self.pipes.push(pipe);
         }
     }
 
