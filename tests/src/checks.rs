@@ -7,6 +7,7 @@
 mod connection;
 mod forward;
 mod packet;
+mod proxy_protocol;
 mod reply;
 
 use weir_content::path::{Decoded, decode, encode, redirect_location};
@@ -20,6 +21,7 @@ use weir_http1::{
 pub use connection::connection;
 pub use forward::forward;
 pub use packet::packet;
+pub use proxy_protocol::proxy_protocol;
 pub use reply::reply;
 
 /// Limits that short inputs exceed.

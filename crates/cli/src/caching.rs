@@ -30,7 +30,8 @@ pub(crate) struct CacheOptions {
 
     /// Networks of clients that may remove a stored reply, by a request PURGE for it; may be
     /// repeated. Default: none may
-    #[arg(long, value_name = "CIDR", value_parser = forwarding::network, help_heading = "Cache")]
+    #[arg(long, value_name = "CIDR", value_parser = forwarding::options::network,
+          help_heading = "Cache")]
     pub cache_purge: Vec<IpNet>,
 }
 

@@ -12,8 +12,10 @@ use weir_load::workload::NamedWorkload;
 use weir_server::accept::PolicyName;
 use weir_server::{OUTPUTS, PRESETS, Preset, accept, architecture, readiness, slots, stats};
 
+use crate::forwarding::options::EACH;
+
 /// Names of the tables.
-pub(crate) const NAMES: [&str; 25] = [
+pub(crate) const NAMES: [&str; 26] = [
     "architectures",
     "architecture-options",
     "architecture-presets",
@@ -38,6 +40,7 @@ pub(crate) const NAMES: [&str; 25] = [
     "stat-options",
     "forward-options",
     "cache-options",
+    "forward-architectures",
     "in-flight-policies",
 ];
 
@@ -58,6 +61,7 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         }
         "forward-options" => options(find(cli, &["serve"]), is_of_upstreams),
         "cache-options" => options(find(cli, &["serve"]), is_of_cache),
+        "forward-architectures" => forward_architectures(),
         "in-flight-policies" => in_flight_policies(),
         "statistics" => statistics(),
         "load-options" => options(find(cli, &["load"]), |_| true),
@@ -78,7 +82,18 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
 }
 
 fn is_of_upstreams(arg: &Arg) -> bool {
-    arg.get_help_heading() == Some("Upstreams")
+    matches!(arg.get_help_heading(), Some("Upstreams" | EACH))
+}
+
+/// Renders which architectures forward requests, and why the others do not.
+fn forward_architectures() -> String {
+    table(
+        ["architecture", "forwards", "not, because"],
+        architecture::TABLE.iter().map(|row| {
+            let why = row.forwards_not.unwrap_or_default();
+            [code(row.spelling), if why.is_empty() { "yes" } else { "no" }.into(), why.into()]
+        }),
+    )
 }
 
 fn is_of_cache(arg: &Arg) -> bool {

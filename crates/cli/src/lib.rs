@@ -26,6 +26,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use command::{Cli, Task, one_sentence};
+use config_file::Merged;
 use print::{USAGE, print, say};
 
 /// Runs the program with the process's arguments.
@@ -42,9 +43,9 @@ pub fn main() -> ExitCode {
 fn run(args: Vec<OsString>) -> Result<ExitCode, String> {
     let matches =
         Cli::command().try_get_matches_from(&args).map_err(|error| one_sentence(&error))?;
-    let args = config_file::with_config_file(args, &matches)?;
+    let Merged { args, tables } = config_file::with_config_file(args, &matches)?;
     match Cli::parse_from(args).task {
-        Task::Serve(options) => serve::serve(*options),
+        Task::Serve(options) => serve::serve(*options, &tables),
         Task::Proxy(options) => serve::proxy(*options),
         Task::Load(options) => load::load(*options),
         Task::Lab(options) => lab::lab(*options),

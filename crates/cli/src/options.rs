@@ -9,8 +9,8 @@ use weir_server::accept::{self, Controls, Limit, Refusal, SynFilter};
 use weir_server::{Address, OUTPUTS, PRESETS, architecture, readiness, slots};
 
 use crate::caching::CacheOptions;
-use crate::forwarding::{ForwardOptions, RouteOptions};
-use crate::values;
+use crate::forwarding::options::{ForwardOptions, RouteOptions};
+use crate::values::{self, OnOff};
 
 /// Serve a directory over HTTP/1.1.
 #[derive(Debug, Args)]
@@ -331,15 +331,6 @@ pub(crate) struct Switches {
           require_equals = true,
           default_missing_value = "on", action = ArgAction::Set, hide_possible_values = true)]
     pub caching: Option<OnOff>,
-}
-
-/// On or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OnOff {
-    #[value(alias = "true", alias = "yes", alias = "1")]
-    On,
-    #[value(alias = "false", alias = "no", alias = "0")]
-    Off,
 }
 
 /// Policy for symbolic links.

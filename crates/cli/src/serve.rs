@@ -9,28 +9,30 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, Parser};
 
+use weir_server::architecture::ArchitectureName;
 use weir_server::readiness::settings::Settings;
 use weir_server::{
-    Config, ErrorPage, IpNet, LogFormat, LogTarget, OUTPUTS, OutputPath, PRESETS, Server, Signal,
+    Address, Config, ErrorPage, LogFormat, LogTarget, OUTPUTS, OutputPath, PRESETS, Server, Signal,
     Strategy, Timeouts, accept, architecture, content, readiness, slots, stats,
 };
 
 use crate::caching::CacheOptions;
+use crate::config_file::{self, Merged, Tables};
 use crate::forwarding::{self, Forwarding};
 use crate::options::{
-    LogStyle, OnOff, Precompressed, ProxyOptions, ServeOptions, ServerOptions, Symlinks,
+    LogStyle, Precompressed, ProxyOptions, ServeOptions, ServerOptions, Symlinks,
 };
 use crate::print::say;
-use crate::values::ns;
-use crate::{Cli, Task, config_file, one_sentence};
+use crate::values::{OnOff, ns};
+use crate::{Cli, Task, one_sentence};
 
 /// Serves until told to stop.
 ///
 /// # Errors
 /// A sentence: the options ask for something that cannot be provided.
-pub(crate) fn serve(options: ServeOptions) -> Result<ExitCode, String> {
+pub(crate) fn serve(options: ServeOptions, tables: &Tables) -> Result<ExitCode, String> {
     let stats_json = options.server.stats_json.clone();
-    let config = configuration(options)?;
+    let config = configuration(options, tables)?;
     let what = config.root.display().to_string();
     run(config, &what, stats_json.as_deref())
 }
@@ -43,8 +45,7 @@ pub(crate) fn proxy(options: ProxyOptions) -> Result<ExitCode, String> {
     let stats_json = options.server.stats_json.clone();
     let ProxyOptions { urls, forward, caching, server } = options;
     let forwarding = forwarding::of_proxy(&urls, &forward)?;
-    let (root, trusted) = (PathBuf::from("."), forward.trusted_proxy);
-    let config = server_configuration(server, root, forwarding, trusted, caching)?;
+    let config = server_configuration(server, PathBuf::from("."), forwarding, caching)?;
     run(config, &urls.join(", "), stats_json.as_deref())
 }
 
@@ -84,7 +85,7 @@ pub(crate) fn check(options: &[String]) -> Result<(), String> {
     let args: Vec<OsString> = args.map(OsString::from).collect();
     let matches =
         Cli::command().try_get_matches_from(&args).map_err(|error| one_sentence(&error))?;
-    let args = config_file::with_config_file(args, &matches)?;
+    let Merged { args, tables } = config_file::with_config_file(args, &matches)?;
     let named = matches.subcommand().and_then(|(_, serve)| serve.value_source("mechanism"));
     let is_named = named == Some(ValueSource::CommandLine);
     let Task::Serve(options) =
@@ -92,7 +93,7 @@ pub(crate) fn check(options: &[String]) -> Result<(), String> {
     else {
         return Ok(());
     };
-    let architecture = configuration(*options)?.arch.row();
+    let architecture = configuration(*options, &tables)?.arch.row();
     if is_named && !architecture.takes_mechanism {
         return Err(format!("--arch {} takes no mechanism", architecture.spelling));
     }
@@ -125,17 +126,16 @@ fn show(report: &stats::Report, json: Option<&Path>) {
     }
 }
 
-fn configuration(options: ServeOptions) -> Result<Config, String> {
+fn configuration(options: ServeOptions, tables: &Tables) -> Result<Config, String> {
     let ServeOptions { root, server, routes, forward, caching } = options;
-    let forwarding = forwarding::of_routes(&routes, &forward)?;
-    server_configuration(server, root, forwarding, forward.trusted_proxy, caching)
+    let forwarding = forwarding::of_routes(&routes, tables, &forward)?;
+    server_configuration(server, root, forwarding, caching)
 }
 
 fn server_configuration(
     options: ServerOptions,
     root: PathBuf,
     forwarding: Forwarding,
-    trusted: Vec<IpNet>,
     caching: CacheOptions,
 ) -> Result<Config, String> {
     let strategy = strategy(&options)?;
@@ -149,11 +149,8 @@ fn server_configuration(
     let slots = slots::TABLE.iter().find(|row| row.spelling == options.slots);
     let (arch, arch_settings) = architecture(&options, &strategy)?;
     let timeouts = timeouts(&options);
-    let Forwarding { upstreams, routes } = forwarding;
-    if !upstreams.is_empty() && !arch.row().forwards {
-        let name = arch.row().spelling;
-        return Err(format!("--arch {name} forwards no requests: only loop and helpers do"));
-    }
+    check_forwarding(&forwarding, arch, &options.listen)?;
+    let Forwarding { upstreams, routes, trusted, proxy_protocol_in } = forwarding;
     let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
     Ok(Config {
         arch,
@@ -189,6 +186,7 @@ fn server_configuration(
         upstreams,
         routes,
         trusted,
+        proxy_protocol_in,
         timeouts,
         rate_min: options.min_rate,
         body_bytes_max: options.max_body,
@@ -208,6 +206,30 @@ fn default_workers(cpus: &[usize]) -> usize {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         count => count,
     }
+}
+
+/// Checks that the architecture can forward what is to be forwarded, and that it is known who may
+/// send headers of the PROXY protocol.
+fn check_forwarding(
+    forwarding: &Forwarding,
+    arch: ArchitectureName,
+    listen: &[Address],
+) -> Result<(), String> {
+    let row = arch.row();
+    if let Some(why) = row.forwards_not.filter(|_| !forwarding.upstreams.is_empty()) {
+        return Err(format!("--arch {} forwards no requests: {why}", row.spelling));
+    }
+    if !forwarding.proxy_protocol_in {
+        return Ok(());
+    }
+    if arch == ArchitectureName::Ring {
+        return Err("--arch ring does not learn who connects, as --proxy-protocol-in must".into());
+    }
+    let has_tcp = listen.iter().any(|address| matches!(address, Address::Tcp(_)));
+    if has_tcp && forwarding.trusted.is_empty() {
+        return Err("--proxy-protocol-in is for the networks that --trusted-proxy names".into());
+    }
+    Ok(())
 }
 
 fn timeouts(options: &ServerOptions) -> Timeouts {
@@ -236,7 +258,7 @@ fn access_log(path: PathBuf, style: LogStyle) -> (LogTarget, LogFormat) {
 fn architecture(
     options: &ServerOptions,
     strategy: &Strategy,
-) -> Result<(architecture::ArchitectureName, Settings), String> {
+) -> Result<(ArchitectureName, Settings), String> {
     let row = architecture::TABLE
         .iter()
         .find(|row| row.spelling == options.arch)

@@ -3,7 +3,17 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use weir_server::Address;
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnOff {
+    #[value(alias = "true", alias = "yes", alias = "1")]
+    On,
+    #[value(alias = "false", alias = "no", alias = "0")]
+    Off,
+}
 
 /// Parses a size in bytes, with powers of 1024: `65536`, `64k`, `1.5M`, `2G`.
 pub(crate) fn size(text: &str) -> Result<u64, String> {

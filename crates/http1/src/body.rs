@@ -94,6 +94,18 @@ impl Body {
         Self { state, left, overhead_bytes: 0 }
     }
 
+    /// Returns how much is left of content of known length, bytes; 0 of any other.
+    pub(crate) fn length_left(&self) -> u64 {
+        if self.state == State::Length { self.left } else { 0 }
+    }
+
+    /// Consumes `bytes` of content of known length, which the caller has not seen.
+    pub(crate) fn skip(&mut self, bytes: usize) {
+        if self.state == State::Length {
+            self.take_data(bytes);
+        }
+    }
+
     /// Consumes the next bytes. The result does not depend on how the input is split.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ mod fields;
 pub mod forward;
 mod grammar;
 mod head;
+pub mod proxy_protocol;
 pub mod reply;
 pub mod reply_parser;
 mod request;

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue, Deserializer, Error};
 ///
 /// # Errors
 /// Returns the first error, with its place.
-pub(crate) fn parse(text: &str) -> Result<Spanned<DeTable<'_>>, String> {
+pub fn parse(text: &str) -> Result<Spanned<DeTable<'_>>, String> {
     let table = DeTable::parse(text).map_err(|error| sentence(text, &error))?;
     in_table(table.get_ref()).map_err(|(span, says)| located(text, Some(span), &says))?;
     Ok(table)
@@ -35,8 +35,8 @@ pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     decode(text, parse(text)?)
 }
 
-/// Puts the place of `span` before a sentence about it.
-pub(crate) fn located(text: &str, span: Option<Range<usize>>, says: &str) -> String {
+/// Puts the line and the column of `span` before a sentence about it.
+pub fn located(text: &str, span: Option<Range<usize>>, says: &str) -> String {
     let Some(before) = span.and_then(|span| text.get(..span.start)) else {
         return says.to_owned();
     };

@@ -12,7 +12,7 @@ pub mod catalogue;
 pub mod cgroup;
 pub mod check;
 pub mod compare;
-mod document;
+pub mod document;
 pub mod environment;
 pub mod experiment;
 pub mod file_set;

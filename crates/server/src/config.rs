@@ -1,19 +1,23 @@
 //! Everything that can be configured about a server. Parses nothing.
 
+mod upstream;
+
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use weir_accept::upstream::UpstreamConfig;
 use weir_accept::{PolicyConfig, SynFilter};
 use weir_cache::CacheConfig;
 use weir_content as content;
 use weir_dispatch::readiness;
 use weir_dispatch::slots::SlotSearch;
+use weir_sys::socket::UNKNOWN_PEER;
 
 use crate::architecture;
 use crate::strategy::Strategy;
+
+pub use upstream::{HealthCheck, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts};
 
 /// Address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,46 +85,6 @@ pub struct ErrorPage {
     pub content_type: String,
     /// The body itself.
     pub body: Vec<u8>,
-}
-
-/// Address of a server that requests are forwarded to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UpstreamAddress {
-    /// IPv4 or IPv6.
-    Tcp(SocketAddr),
-    /// The path of a Unix socket.
-    Unix(PathBuf),
-}
-
-/// A server that requests are forwarded to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpstreamServer {
-    /// Its address.
-    pub address: UpstreamAddress,
-    /// Its name and port, for a request without a Host.
-    pub authority: String,
-}
-
-/// One or more servers that answer the same requests.
-#[derive(Clone, Debug)]
-pub struct Upstream {
-    /// Name, for routes.
-    pub name: String,
-    /// The servers; at least one.
-    pub servers: Vec<UpstreamServer>,
-    /// Admission to them.
-    pub admission: UpstreamConfig,
-    /// True if requests name the server as their Host, and not the host that the client named.
-    pub names_server: bool,
-    /// Maximum number of idle connections to each server that a loop keeps.
-    pub idle_max: usize,
-    /// Time for which an idle connection is kept, nanoseconds.
-    pub idle_ns: u64,
-    /// Time limit of a connect, nanoseconds.
-    pub connect_ns: u64,
-    /// Time limit from the end of the request to the first byte of the reply, and between two
-    /// bytes, nanoseconds.
-    pub reply_ns: u64,
 }
 
 /// A cache of what upstreams reply.
@@ -217,6 +181,9 @@ pub struct Config {
     pub cache: Option<ReplyCache>,
     /// Networks of proxies whose word on where a request comes from is passed on.
     pub trusted: Vec<IpNet>,
+    /// True if connections from those networks, and on Unix sockets, begin with a header of the
+    /// PROXY protocol.
+    pub proxy_protocol_in: bool,
     /// Time limits of connections.
     pub timeouts: Timeouts,
     /// Minimum rate at which a client must read a reply, bytes per second; 0 is no limit.
@@ -246,6 +213,23 @@ impl Config {
     #[must_use]
     pub fn upstream_of(&self, host: Option<&[u8]>, path: &[u8]) -> Option<usize> {
         self.routes.iter().find(|route| route.matches(host, path))?.upstream
+    }
+
+    /// Returns whether what an address says of where requests come from is believed.
+    pub(crate) fn trusts(&self, address: IpAddr) -> bool {
+        self.trusted.iter().any(|each| each.contains(&address.to_canonical()))
+    }
+
+    /// Returns whether a connection from `peer`, [`UNKNOWN_PEER`] on a Unix socket, begins with a
+    /// header of the PROXY protocol. The address decides this and not the bytes: a client that
+    /// could choose would say who it is.
+    pub(crate) fn expects_proxy_header(&self, peer: SocketAddr) -> bool {
+        self.proxy_protocol_in && (peer == UNKNOWN_PEER || self.trusts(peer.ip()))
+    }
+
+    /// Returns whether an upstream is told of clients' connections by the PROXY protocol.
+    pub(crate) fn sends_proxy_headers(&self) -> bool {
+        self.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some())
     }
 }
 

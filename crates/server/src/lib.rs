@@ -21,8 +21,8 @@ mod upstream;
 mod worker;
 
 pub use config::{
-    Address, Config, Error, ErrorPage, LogFormat, LogTarget, ReplyCache, Route, Timeouts, Upstream,
-    UpstreamAddress, UpstreamServer,
+    Address, Config, Error, ErrorPage, HealthCheck, LogFormat, LogTarget, ReplyCache, Route,
+    Timeouts, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts,
 };
 pub use ipnet::IpNet;
 pub use server::{Server, Signal};
@@ -31,4 +31,5 @@ pub use weir_accept as accept;
 pub use weir_cache::CacheConfig;
 pub use weir_content as content;
 pub use weir_dispatch::{readiness, slots};
+pub use weir_http1::proxy_protocol;
 pub use weir_stats as stats;

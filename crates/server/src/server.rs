@@ -24,6 +24,7 @@ use crate::limits;
 use crate::models::prefork::{self, MasterHandle};
 use crate::models::start::{StartWorker, WorkerSpec};
 use crate::stat_page::{NewPage, Publisher, StatPage};
+use crate::upstream::checker::HealthChecker;
 use crate::upstream::shared::SharedUpstreams;
 use crate::worker::listener::Socket;
 
@@ -52,6 +53,12 @@ pub enum Signal {
 struct EndedWorkers {
     waker: Waker,
     count: AtomicUsize,
+}
+
+impl EndedWorkers {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { waker: Waker::new()?, count: AtomicUsize::new(0) })
+    }
 }
 
 /// Guard that reports the end of a loop when it is dropped.
@@ -93,6 +100,8 @@ pub struct Server {
     signals: SignalFd,
     log: Option<LogWriter>,
     upstreams: Option<Arc<SharedUpstreams>>,
+    /// The checks of upstreams, if there are any.
+    checker: Option<HealthChecker>,
     /// The page of statistics; its file is removed with it.
     stat_page: Option<NewPage>,
     start: Instant,
@@ -145,8 +154,7 @@ impl Server {
         };
         let upstreams = SharedUpstreams::of(&config);
         let (report_sender, incoming) = channel();
-        let waker = Waker::new().map_err(failed)?;
-        let ended = Arc::new(EndedWorkers { waker, count: AtomicUsize::new(0) });
+        let ended = Arc::new(EndedWorkers::new().map_err(failed)?);
         let mut server = Self {
             addresses: listeners.addresses,
             socket_files: listeners.files,
@@ -158,6 +166,7 @@ impl Server {
             ended,
             signals,
             log,
+            checker: HealthChecker::start(&config, upstreams.as_ref()).map_err(failed)?,
             upstreams,
             stat_page,
             start: Instant::now(),
@@ -242,6 +251,7 @@ impl Server {
 
     /// Waits for the loops, cleans up, and returns all counters.
     pub fn finish(mut self) -> Report {
+        self.checker = None;
         for thread in std::mem::take(&mut self.loops) {
             // A panic was reported when it happened; the loop's last counters still count.
             let _ = thread.join();

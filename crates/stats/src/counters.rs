@@ -148,6 +148,7 @@ counters! {
     end_stale Sum "connections closed because their request had waited too long under overload",
     end_unfair Sum "connections closed because their source had used up its share under overload",
     end_departed Sum "connections closed under overload because their client had disconnected",
+    end_proxy_header Sum "connections closed because they did not begin with a PROXY header",
     end_upstream Sum "connections closed because an upstream broke off in the middle of a reply",
     end_failed Sum "connections closed because the kernel refused an operation or a process died",
     timeout_header Sum "connections cut at the header deadline",
@@ -181,12 +182,21 @@ counters! {
     upstream_reused Sum "requests sent on a connection to an upstream that was kept",
     upstream_repeated Sum "requests sent again because a kept connection had ended",
     upstream_failed Sum "requests answered with 502: the upstream was not there, or broke off",
-    upstream_timeouts Sum "requests answered with 504: the upstream took too long",
+    upstream_timeouts Sum "requests whose upstream took too long: 504, or a reply cut short",
+    upstream_timeout_connect Sum "of these, those without a connection within --connect-timeout",
+    upstream_timeout_first_byte Sum "of these, those without a reply within --first-byte-timeout",
+    upstream_timeout_idle Sum "of these, those stopped for --upstream-idle-timeout",
+    upstream_timeout_whole Sum "of these, those not over within --upstream-timeout",
+    upstream_unavailable Sum "requests answered with 502 at once: checks find every server down",
     upstream_stale Sum "requests refused with 503 after the delay target, without a place",
     upstream_excess Sum "requests refused with 503 because too many waited for a place",
     upstream_departed Sum "requests not sent, or given up, because their client had gone",
     upstream_limit Max "maximum number of requests in flight at all upstreams, as of now",
     upstream_waiting_max Max "maximum number of requests that have waited for a place",
+    upstream_spliced_bytes Sum "bytes of replies that the kernel passed on from socket to socket",
+    upstream_checks Sum "health checks of servers of upstreams",
+    upstream_checks_failed Sum "of these, checks that the server failed",
+    upstream_servers_down Max "servers of upstreams that their checks find down, as of now",
     proxy_cache_hits Sum "requests answered with a fresh stored reply of an upstream",
     proxy_cache_misses Sum "requests forwarded because no stored reply would do",
     proxy_cache_stale Sum "requests answered with a stale stored reply",
@@ -277,6 +287,13 @@ impl Counters {
     pub fn set_upstreams(&mut self, [limit, waiting_max]: [u64; 2]) {
         self.upstream_limit = Counter(limit);
         self.upstream_waiting_max = Counter(waiting_max);
+    }
+
+    /// Replaces the checks of upstreams: all, those that failed, and the servers that are down.
+    pub fn set_upstream_checks(&mut self, [checks, failed, down]: [u64; 3]) {
+        self.upstream_checks = Counter(checks);
+        self.upstream_checks_failed = Counter(failed);
+        self.upstream_servers_down = Counter(down);
     }
 
     /// Replaces what all loops share of the cache of replies: evictions, and stored bytes.

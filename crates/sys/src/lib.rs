@@ -24,6 +24,7 @@ pub mod listener;
 pub mod namespace;
 pub mod network;
 pub mod packet_socket;
+pub mod pipe;
 pub mod poll;
 pub mod proc;
 pub mod process;

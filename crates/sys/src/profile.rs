@@ -29,6 +29,7 @@ calls! {
     Socket "socket", Bind "bind", Connect "connect", IoUringEnter "io_uring_enter",
     Sigtimedwait "rt_sigtimedwait", Signalfd "read", Fcntl "fcntl",
     Preadv2 "preadv2", Cachestat "cachestat", Fadvise "fadvise64",
+    Pipe "pipe2", Splice "splice",
 }
 
 /// Number of kinds of calls.

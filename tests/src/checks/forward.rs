@@ -59,6 +59,8 @@ impl<'a> Play<'a> {
             began_unix_ms: 0,
             is_whole: false,
             fields: b"",
+            proxy_protocol: None,
+            endpoints: None,
         };
         let mut exchange = Exchange::new(&request, head, &facts);
         let start = self.sent.len();

@@ -54,6 +54,11 @@ fn packet() {
 }
 
 #[test]
+fn proxy_protocol() {
+    run("proxy_protocol", checks::proxy_protocol);
+}
+
+#[test]
 fn reply() {
     run("reply", checks::reply);
 }

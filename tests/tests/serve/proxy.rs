@@ -60,6 +60,35 @@ fn connections_find_a_slot_by_either_search() {
 }
 
 #[test]
+fn fibers_forward_too() {
+    let origin = Origin::start(|received| {
+        thread::sleep(Duration::from_millis(5));
+        reply(received.line().as_bytes())
+    });
+    for pool in ["pool=0", "pool=8"] {
+        let fiber = ["--arch", "fiber", "--arch-option", pool, "--accept-limit", "1"];
+        let limit = ["--max-in-flight", "2", "--queue-target", "20s", "--workers", "2"];
+        let server = proxy(&origin, &[&fiber[..], &limit].concat());
+        let address = server.address().clone();
+        let clients: Vec<_> = (0..20)
+            .map(|nth| {
+                let address = address.clone();
+                thread::spawn(move || {
+                    let mut client = Client::connect(&address);
+                    for target in [format!("/{nth}/a"), format!("/{nth}/b")] {
+                        assert_eq!(client.get(&target).text(), format!("GET {target} HTTP/1.1"));
+                    }
+                })
+            })
+            .collect();
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        let stopped = server.stop_cleanly();
+        assert!(stopped.stats()["total"]["upstream_waited"].as_u64().unwrap() > 0);
+    }
+    assert_eq!(origin.in_flight_max(), 2);
+}
+
+#[test]
 fn one_connection_to_the_origin_carries_many_requests() {
     let origin = Origin::echo();
     let server = proxy(&origin, &["--workers", "1"]);
@@ -236,8 +265,8 @@ fn an_origin_that_misbehaves_is_a_502_or_a_cut() {
         (Behaviour::CloseMidHead, &[], 502),
         (Behaviour::Garbage, &[], 502),
         (Behaviour::WrongLength, &[], 502),
-        (Behaviour::Silent, &["--upstream-timeout", "200ms"], 504),
-        (Behaviour::NeverReads, &["--upstream-timeout", "200ms"], 504),
+        (Behaviour::Silent, &["--first-byte-timeout", "200ms"], 504),
+        (Behaviour::NeverReads, &["--first-byte-timeout", "200ms"], 504),
         (Behaviour::NeverAccepts, &["--connect-timeout", "200ms"], 504),
     ] {
         let faulty = Faulty::start(behaviour.clone());
@@ -436,13 +465,13 @@ fn options_that_make_no_sense_get_one_sentence() {
         (&["proxy", "127.0.0.1:1"], "none of http://HOST:PORT"),
         (&["proxy", "https://127.0.0.1"], "plain HTTP only"),
         (
-            &["proxy", "http://127.0.0.1:1", "--arch", "fiber", "--preset", "accept1"],
+            &["proxy", "http://127.0.0.1:1", "--arch", "threads", "--preset", "accept1"],
             "forwards no requests",
         ),
-        (&["serve", "--route", "/a=b"], "there is no --upstream b"),
+        (&["serve", "--route", "/a=b"], "there is no upstream b"),
         (&["serve", "--cache", "1M"], "--cache is for replies of upstreams"),
         (&["proxy", "http://127.0.0.1:1", "--cache", "1k"], "a cache has 1M or more"),
-        (&["serve", "--upstream", "b=http://127.0.0.1:1"], "no --route leads to it"),
+        (&["serve", "--upstream", "b=http://127.0.0.1:1"], "no route leads to it"),
         (&["serve", "--upstream", "b=http://127.0.0.1:1", "--route", "a=b"], "begins with a path"),
     ] {
         let output = std::process::Command::new(WEIR).args(options).output().unwrap();
@@ -450,4 +479,25 @@ fn options_that_make_no_sense_get_one_sentence() {
         assert!(!output.status.success() && text.contains(sentence), "{options:?}: {text}");
         assert_eq!(text.trim().lines().count(), 1, "{text}");
     }
+}
+
+#[test]
+fn large_replies_pass_through_a_pipe() {
+    const BODY_BYTES: usize = 20_000_000;
+    let body: Vec<u8> = (0..BODY_BYTES).map(|at| (at / 7) as u8).collect();
+    let whole = body.clone();
+    let origin = Origin::start(move |_| reply(&whole));
+    let server = proxy(&origin, &["--workers", "1", "--min-rate", "0"]);
+    // A client that is slow, one that is quick, and both again on connections that are kept.
+    let mut slow = Client::connect_narrow(server.address());
+    let mut quick = server.connect();
+    for _ in 0..2 {
+        slow.send(request("GET", "/", &[]));
+        assert!(quick.get("/").body == body);
+        assert!(slow.reply().body == body);
+    }
+    assert_eq!(quick.get_with("/", &["Connection: close"]).body.len(), BODY_BYTES);
+    let stopped = server.stop_cleanly();
+    let spliced = stopped.stats()["total"]["upstream_spliced_bytes"].as_u64().unwrap();
+    assert!(spliced > BODY_BYTES as u64 * 4, "{spliced}");
 }

@@ -91,7 +91,7 @@ fn no_request_is_lost_doubled_or_answered_with_another_s_reply() {
         // Clients wait for a place, and for each other's loops.
         &["--workers", "2", "--max-in-flight", "2"],
         // Stalls are longer than this.
-        &["--workers", "1", "--upstream-timeout", "1s"],
+        &["--workers", "1", "--first-byte-timeout", "1s", "--upstream-idle-timeout", "1s"],
     ];
     for options in set_ups {
         run(requests / set_ups.len() as u64, &[options, &patient].concat());

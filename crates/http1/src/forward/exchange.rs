@@ -6,6 +6,7 @@ use super::fields::push_trailers;
 use super::reply::{self, ReplyFacts, ReplyHead, Shown};
 use super::request::{self, RequestFacts};
 use crate::body::Body;
+use crate::proxy_protocol;
 use crate::reply_parser::{BodyEnd, HEAD_BYTES_MAX, PrematureEnd, ReplyError};
 use crate::request::{Framing, Method, Request, RequestError, Version};
 
@@ -80,6 +81,9 @@ impl Exchange {
     #[must_use]
     pub fn new(request: &Request<'_>, head: &[u8], facts: &RequestFacts<'_>) -> Self {
         let mut bytes = Vec::with_capacity(head.len() + 256);
+        if let Some(version) = facts.proxy_protocol {
+            proxy_protocol::write(&mut bytes, version, facts.endpoints.as_ref());
+        }
         let upgrades = request::write(&mut bytes, request, head, facts);
         Self {
             method: request.method,
@@ -273,9 +277,14 @@ impl Exchange {
     #[must_use]
     pub fn may_repeat(&self) -> bool {
         let is_idempotent = !matches!(self.method, Method::Post | Method::Patch | Method::Connect);
-        let is_unanswered = self.part == ReplyPart::Head && self.head.is_empty();
         let is_harmless = is_idempotent && !self.body_begun && self.body.is_done();
-        is_unanswered && self.interim_bytes == 0 && (!self.has_sent || is_harmless)
+        self.is_unanswered() && (!self.has_sent || is_harmless)
+    }
+
+    /// Returns whether nothing of a reply has arrived.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        self.part == ReplyPart::Head && self.head.is_empty() && self.interim_bytes == 0
     }
 
     /// Begins to send the request again. [`Exchange::may_repeat`] must be true.
@@ -316,6 +325,24 @@ impl Exchange {
             rest = rest.get(taken..).unwrap_or_default();
         }
         Ok(bytes.len() - rest.len())
+    }
+
+    /// Returns how much of the reply's content is left that the client is to receive as it comes,
+    /// bytes: it may be passed on unseen. 0 if there is anything to be read or written anew.
+    #[must_use]
+    pub fn passable_bytes(&self) -> u64 {
+        let is_plain = self.part == ReplyPart::Body && matches!(self.shown, Shown::Length(_));
+        if is_plain { self.reply_body.length_left() } else { 0 }
+    }
+
+    /// Records that `bytes` of the content were passed on unseen, at most
+    /// [`Exchange::passable_bytes`].
+    pub fn note_passed(&mut self, bytes: usize) {
+        self.reply_bytes += bytes as u64;
+        self.reply_body.skip(bytes);
+        if self.reply_body.is_done() {
+            self.part = ReplyPart::Done;
+        }
     }
 
     /// Handles the end of what the other server sends.

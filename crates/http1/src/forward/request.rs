@@ -7,8 +7,9 @@ use super::fields::{
     Connection, VIA, ends_here, is_ambiguous, is_forwarded, is_selective, lines, push,
 };
 use crate::grammar::elements;
+use crate::proxy_protocol::{Endpoints, Version};
 use crate::reply;
-use crate::request::{Framing, Method, Request, Target, Version};
+use crate::request::{self, Framing, Method, Request, Target};
 
 /// What a forwarded request says besides what its client said.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,11 @@ pub struct RequestFacts<'a> {
     pub is_whole: bool,
     /// Field lines that are added, each ended by CRLF.
     pub fields: &'a [u8],
+    /// Version of the PROXY protocol by which the server is told of the client's connection; the
+    /// request is the only one on its own. `None` without.
+    pub proxy_protocol: Option<Version>,
+    /// Ends of the client's connection, if they are known.
+    pub endpoints: Option<Endpoints>,
 }
 
 /// What trusted proxies in front have said of a request's origin.
@@ -127,7 +133,7 @@ fn write_fields<'b>(
     // With content, the bytes behind the request would not be those of the other protocol.
     let may_upgrade = connection.upgrades
         && request.framing == Framing::None
-        && request.version == Version::Http11;
+        && request.version == request::Version::Http11;
     upgrade.filter(|protocols| may_upgrade && !carry_requests(protocols))
 }
 

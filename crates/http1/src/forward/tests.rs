@@ -18,6 +18,8 @@ fn request_facts() -> RequestFacts<'static> {
         began_unix_ms: 1_700_000_000_042,
         is_whole: false,
         fields: b"",
+        proxy_protocol: None,
+        endpoints: None,
     }
 }
 

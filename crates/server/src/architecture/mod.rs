@@ -39,8 +39,8 @@ pub struct Row {
     /// True if a loop is one thread that waits, accepts and serves in turn, so that these phases
     /// can be timed.
     pub has_phases: bool,
-    /// True if its connections can forward requests to upstreams.
-    pub forwards: bool,
+    /// Reason for which its connections forward no requests to upstreams; `None` if they do.
+    pub forwards_not: Option<&'static str>,
     /// Options of the architecture.
     pub tunables: &'static [Tunable],
     /// Choices incompatible with it.
@@ -112,7 +112,7 @@ pub const TABLE: &[Row] = &[
         source: "brecht-select fig. 2, pariag-accept fig. 3.1",
         takes_mechanism: true,
         has_phases: true,
-        forwards: true,
+        forwards_not: None,
         tunables: &[options::HELPERS],
         exclusions: &[],
     },
@@ -123,7 +123,7 @@ pub const TABLE: &[Row] = &[
         source: "chandra-dispatch §2 (Flash)",
         takes_mechanism: true,
         has_phases: true,
-        forwards: true,
+        forwards_not: None,
         tunables: &[options::AMPED_HELPERS],
         exclusions: &[],
     },
@@ -134,7 +134,9 @@ pub const TABLE: &[Row] = &[
         source: "brecht-select fig. 13, pariag-accept fig. 4.6",
         takes_mechanism: false,
         has_phases: true,
-        forwards: false,
+        forwards_not: Some(
+            "an operation of its ring belongs to a client's slot, and a server's socket has none",
+        ),
         tunables: options::ring::ALL,
         exclusions: &[
             Exclusion {
@@ -158,7 +160,7 @@ pub const TABLE: &[Row] = &[
         source: "pariag-accept §3.1.2",
         takes_mechanism: true,
         has_phases: true,
-        forwards: false,
+        forwards_not: None,
         tunables: options::fiber::ALL,
         exclusions: &[
             Exclusion {
@@ -179,7 +181,9 @@ pub const TABLE: &[Row] = &[
         source: "Flash §3.2; pariag-accept ch. 3 (the script of Knot-C)",
         takes_mechanism: false,
         has_phases: false,
-        forwards: false,
+        forwards_not: Some(
+            "a thread parks in poll(2) for its client alone, and a place would not wake it",
+        ),
         tunables: options::threads::ALL,
         exclusions: &[NO_ACCEPT_ON_CLOSE],
     },
@@ -190,7 +194,9 @@ pub const TABLE: &[Row] = &[
         source: "Flash §3.1; Apache's prefork",
         takes_mechanism: false,
         has_phases: false,
-        forwards: false,
+        forwards_not: Some(
+            "the places of an upstream are counted in memory, which its processes do not share",
+        ),
         tunables: options::processes::ALL,
         exclusions: &[NO_ACCEPT_ON_CLOSE],
     },

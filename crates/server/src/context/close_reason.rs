@@ -40,6 +40,8 @@ pub enum CloseReason {
     Unfair,
     /// The overload control dropped it because its client had gone.
     Departed,
+    /// It did not begin with a header of the PROXY protocol.
+    ProxyHeader,
     /// An upstream broke off in the middle of its reply.
     Upstream,
     /// The kernel refused something needed to serve it.
@@ -67,6 +69,7 @@ impl CloseReason {
             Self::Stale => &mut counters.end_stale,
             Self::Unfair => &mut counters.end_unfair,
             Self::Departed => &mut counters.end_departed,
+            Self::ProxyHeader => &mut counters.end_proxy_header,
             Self::Upstream => &mut counters.end_upstream,
             Self::Failed => &mut counters.end_failed,
         };

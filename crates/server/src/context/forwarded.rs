@@ -8,6 +8,7 @@ use weir_cache::{Flight, Reservation, Stored};
 use weir_dispatch::readiness::Token;
 use weir_http1::forward::Exchange;
 use weir_http1::{Method, Request, Version};
+use weir_sys::pipe::Pipe;
 
 use super::log::LoggedRequest;
 use super::read_rate::ReadRate;
@@ -25,6 +26,8 @@ pub(crate) struct Forward {
     pub place: Place,
     /// The connection to the server; `None` while there is none.
     pub socket: Option<u32>,
+    /// Pipe through which content passes, once it is large.
+    pub pipe: Option<Pipe>,
     /// Number of connections tried.
     pub attempts: u8,
     /// True once the head of the reply has been recorded.
@@ -57,6 +60,8 @@ pub(crate) enum Place {
     Has,
     /// It was refused one.
     Refused(Reason),
+    /// It asked for none, since every server is down.
+    Unavailable,
     /// It has given it back.
     Returned,
 }

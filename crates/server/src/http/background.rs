@@ -7,7 +7,7 @@ use weir_http1::Request;
 use weir_http1::forward::ReplyPart;
 use weir_sys::socket;
 
-use super::forward::Failure;
+use super::forward_failure::{Failure, Limit};
 use super::response::RequestInfo;
 use super::upstream_io::{connect, receive_reply, send_request, try_again};
 use crate::context::WorkerContext;
@@ -39,6 +39,7 @@ pub(super) fn begin(
         is_retry: false,
         fetches: 0,
         body_incomplete: false,
+        endpoints: None,
     };
     let forward = Forward::begin(request, head, info, upstream, Some(Box::new(part)), context);
     advance(token, Box::new(forward), context);
@@ -92,7 +93,7 @@ pub(crate) fn end_wait(serial: u64, refusal: Option<Reason>, context: &mut Worke
 /// Ends the requests whose deadline has come.
 pub(crate) fn poll(context: &mut WorkerContext) {
     while let Some(forward) = context.background.take_due(context.now_ns()) {
-        end(forward, Progress::Failed(Failure::ReplyTimeout), context);
+        end(forward, Progress::Failed(Failure::Timeout(Limit::Whole)), context);
     }
 }
 
@@ -112,6 +113,7 @@ fn advance(token: Token, mut forward: Box<Forward>, context: &mut WorkerContext)
 fn drive(forward: &mut Forward, output: &mut Output, context: &mut WorkerContext) -> Progress {
     match forward.place {
         Place::Refused(reason) => return Progress::Failed(Failure::Refused(reason)),
+        Place::Unavailable => return Progress::Failed(Failure::Unavailable),
         Place::Waits(_) => return Progress::Waits,
         Place::Has | Place::Returned => {}
     }

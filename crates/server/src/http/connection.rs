@@ -35,6 +35,7 @@
 //! [`SocketConnection`]: super::socket_connection::SocketConnection
 
 mod forwarding;
+mod proxy_header;
 
 use std::io;
 use std::net::SocketAddr;
@@ -108,6 +109,10 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Connection {
     peer: SocketAddr,
+    /// Address that the client connected to, where it is of use.
+    destination: Option<Box<SocketAddr>>,
+    /// True until the header of the PROXY protocol has been taken.
+    expects_proxy_header: bool,
     state: State,
     /// Bytes read; those before `taken` have been used.
     input: Vec<u8>,
@@ -163,6 +168,8 @@ impl Connection {
         let now_ns = context.now_ns();
         Self {
             peer,
+            destination: None,
+            expects_proxy_header: context.config.expects_proxy_header(peer),
             state: State::Idle,
             input: Vec::new(),
             taken: 0,
@@ -506,6 +513,9 @@ impl Connection {
         if self.taken == self.input.len() {
             return self.wait_for_request(context);
         }
+        if self.expects_proxy_header {
+            return self.take_proxy_header();
+        }
         if matches!(self.state, State::Idle) {
             if self.pipeline_budget.is_spent(now_ns, || context.read_clock_ns()) {
                 return self.yield_to_others(None, context);
@@ -623,8 +633,9 @@ impl Connection {
     }
 
     pub(super) fn request_info(&self) -> response::RequestInfo {
+        let endpoints = self.endpoints();
         let Self { peer, began_ns, is_retry, fetches, body_incomplete, .. } = *self;
-        response::RequestInfo { peer, began_ns, is_retry, fetches, body_incomplete }
+        response::RequestInfo { peer, endpoints, began_ns, is_retry, fetches, body_incomplete }
     }
 
     /// Waits for a disk; the request is then parsed again.

@@ -4,11 +4,12 @@
 use std::net::IpAddr;
 
 use weir_accept::upstream::{Arrived, Outcome, Reason};
-use weir_http1::forward::{Exchange, RequestFacts};
-use weir_http1::{Request, Status};
+use weir_http1::Request;
+use weir_http1::forward::{Exchange, ReplyPart, RequestFacts};
 use weir_sys::socket;
 
 use super::cache_store;
+use super::forward_failure::{Failure, Limit};
 use super::response::{self, Instead, RequestInfo};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
@@ -16,85 +17,6 @@ use crate::context::forwarded::{Answered, CachePart, Forward, Place};
 use crate::context::log::LoggedRequest;
 use crate::context::output::Output;
 use crate::context::read_rate::{RateVerdict, ReadRate, ReadRateLimits};
-use crate::upstream::count_refusal;
-
-/// Failure of a forwarded request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    Refused(Reason),
-    /// The server could not be reached.
-    Unreachable,
-    /// The server broke off before its reply was complete.
-    BrokeOff,
-    /// The reply is not HTTP, or its framing is in doubt.
-    Malformed,
-    /// The request's content is malformed.
-    Content(Status),
-    /// The client sends its content, or takes the reply, too slowly, or not at all.
-    SlowClient(RateVerdict),
-    ConnectTimeout,
-    ReplyTimeout,
-}
-
-impl Failure {
-    fn status(self) -> Status {
-        match self {
-            Self::Refused(_) => Status::SERVICE_UNAVAILABLE,
-            Self::Unreachable | Self::BrokeOff | Self::Malformed => Status::BAD_GATEWAY,
-            Self::Content(status) => status,
-            Self::SlowClient(_) => Status::REQUEST_TIMEOUT,
-            Self::ConnectTimeout | Self::ReplyTimeout => Status::GATEWAY_TIMEOUT,
-        }
-    }
-
-    /// Returns the field lines that say what happened (RFC 9209 section 2.3, RFC 9110 section
-    /// 10.2.3).
-    fn fields(self) -> &'static [u8] {
-        match self {
-            Self::Refused(_) => {
-                b"Retry-After: 1\r\nProxy-Status: weir; error=connection_limit_reached\r\n"
-            }
-            Self::Unreachable => b"Proxy-Status: weir; error=connection_refused\r\n",
-            Self::BrokeOff => b"Proxy-Status: weir; error=connection_terminated\r\n",
-            Self::Malformed => b"Proxy-Status: weir; error=http_protocol_error\r\n",
-            Self::Content(_) | Self::SlowClient(_) => {
-                b"Proxy-Status: weir; error=http_request_error\r\n"
-            }
-            Self::ConnectTimeout => b"Proxy-Status: weir; error=connection_timeout\r\n",
-            Self::ReplyTimeout => b"Proxy-Status: weir; error=http_response_timeout\r\n",
-        }
-    }
-
-    /// Returns the reason for the close of a client's connection whose reply has begun.
-    pub(super) fn close_reason(self) -> CloseReason {
-        match self {
-            Self::ReplyTimeout => CloseReason::RequestTimeout,
-            Self::SlowClient(RateVerdict::Stalled) => CloseReason::StallTimeout,
-            Self::SlowClient(_) => CloseReason::RateTimeout,
-            _ => CloseReason::Upstream,
-        }
-    }
-
-    /// Returns what Cache-Status says of a stale reply that is sent instead.
-    fn replaced_by_stale(self) -> &'static str {
-        match self {
-            Self::Refused(_) => "hit; detail=stale-under-overload",
-            _ => "hit; detail=stale-if-error",
-        }
-    }
-
-    pub(super) fn count(self, context: &mut WorkerContext) {
-        let counters = &mut context.counters;
-        match self {
-            Self::Refused(reason) => count_refusal(reason, counters),
-            Self::Unreachable | Self::BrokeOff | Self::Malformed => counters.upstream_failed.one(),
-            Self::Content(_) => counters.refused_requests.one(),
-            // Counted as the reason for the close.
-            Self::SlowClient(_) => {}
-            Self::ConnectTimeout | Self::ReplyTimeout => counters.upstream_timeouts.one(),
-        }
-    }
-}
 
 impl Forward {
     /// Begins to forward a request: asks for a place at the upstream. `cache`: what the cache does
@@ -117,17 +39,19 @@ impl Forward {
             host: target.names_server.then_some(authority),
             host_otherwise: authority,
             client,
-            is_trusted: client
-                .is_some_and(|client| config.trusted.iter().any(|each| each.contains(&client))),
+            is_trusted: client.is_some_and(|client| config.trusts(client)),
             began_unix_ms: context.unix_ns() / 1_000_000,
             is_whole: cache.as_ref().is_some_and(|part| part.stores),
             fields: cache.as_ref().map_or(b"", |part| part.conditions()),
+            proxy_protocol: target.proxy_protocol,
+            endpoints: info.endpoints,
         };
         let now_ns = context.now_ns();
         let token = context.serving;
         context.counters.upstream_requests.one();
         let mut serial = 0;
-        let arrived = context.upstreams.as_mut().map(|all| {
+        let is_down = context.upstreams.as_ref().is_some_and(|all| all.is_down(upstream));
+        let arrived = context.upstreams.as_mut().filter(|_| !is_down).map(|all| {
             serial = all.next_serial();
             all.arrive(upstream, token, serial, now_ns)
         });
@@ -136,7 +60,8 @@ impl Forward {
                 context.counters.upstream_waited.one();
                 Place::Waits(ticket)
             }
-            Some(Arrived::Granted) | None => Place::Has,
+            Some(Arrived::Granted) => Place::Has,
+            None => Place::Unavailable,
         };
         let mut exchange = Exchange::new(request, head, &facts);
         if let Some(part) = &mut cache {
@@ -149,6 +74,7 @@ impl Forward {
             serial,
             place,
             socket: None,
+            pipe: None,
             attempts: 0,
             is_recorded: false,
             answered: Answered::of(request),
@@ -189,12 +115,38 @@ impl Forward {
     }
 
     fn upstream_deadline_ns(&self, context: &WorkerContext) -> u64 {
-        let config = &context.config.upstreams[self.upstream];
-        match self.place {
-            // The upstream's admission ends it.
-            Place::Waits(_) => u64::MAX,
-            _ if self.is_connecting(context) => self.moved_ns.saturating_add(config.connect_ns),
-            _ => self.moved_ns.saturating_add(config.reply_ns),
+        // While it waits for a place, the upstream's admission ends it.
+        if matches!(self.place, Place::Waits(_)) {
+            return u64::MAX;
+        }
+        let limits = &context.config.upstreams[self.upstream].timeouts;
+        let wait_ns = match self.waits_for(context) {
+            Limit::Connect => limits.connect_ns,
+            Limit::FirstByte => limits.first_byte_ns,
+            Limit::Read | Limit::Write | Limit::Whole => limits.idle_ns,
+        };
+        self.moved_ns.saturating_add(wait_ns).min(self.over_by_ns(context))
+    }
+
+    /// Returns when the whole of it is to be over, nanoseconds.
+    fn over_by_ns(&self, context: &WorkerContext) -> u64 {
+        match context.config.upstreams[self.upstream].timeouts.whole_ns {
+            0 => u64::MAX,
+            _ if self.exchange.part() == ReplyPart::Tunnel => u64::MAX,
+            whole_ns => self.placed_ns.saturating_add(whole_ns),
+        }
+    }
+
+    /// Returns the limit of what is waited for at the server.
+    fn waits_for(&self, context: &WorkerContext) -> Limit {
+        if self.is_connecting(context) {
+            Limit::Connect
+        } else if !self.exchange.unsent().is_empty() {
+            Limit::Write
+        } else if self.request_taken() && self.exchange.is_unanswered() {
+            Limit::FirstByte
+        } else {
+            Limit::Read
         }
     }
 
@@ -233,8 +185,13 @@ impl Forward {
                 Some(Failure::SlowClient(slow))
             }
             _ if self.upstream_deadline_ns(context) > now_ns => None,
-            _ if self.is_connecting(context) => Some(Failure::ConnectTimeout),
-            _ => Some(Failure::ReplyTimeout),
+            _ if self.over_by_ns(context) <= now_ns => Some(Failure::Timeout(Limit::Whole)),
+            _ => Some(match self.waits_for(context) {
+                Limit::Read if self.client_rate.is_some() => {
+                    Failure::SlowClient(RateVerdict::Stalled)
+                }
+                limit => Failure::Timeout(limit),
+            }),
         }
     }
 
@@ -243,7 +200,11 @@ impl Forward {
     pub(super) fn release(&mut self, outcome: Outcome, context: &mut WorkerContext) {
         let now_ns = context.now_ns();
         let Some(upstreams) = &mut context.upstreams else { return };
+        self.release_pipe(upstreams);
         if let Some(slot) = self.socket.take() {
+            if outcome == Outcome::Answered {
+                upstreams.note_success(slot, now_ns);
+            }
             upstreams.give_back(slot, self.exchange.keeps_upstream(), now_ns);
         }
         match std::mem::replace(&mut self.place, Place::Returned) {
@@ -254,7 +215,7 @@ impl Forward {
             Place::Waits(ticket) => {
                 upstreams.withdraw(self.upstream, ticket);
             }
-            Place::Refused(_) | Place::Returned => {}
+            Place::Refused(_) | Place::Unavailable | Place::Returned => {}
         }
     }
 
@@ -267,10 +228,11 @@ impl Forward {
         output: &mut Output,
         context: &mut WorkerContext,
     ) -> Result<(), CloseReason> {
+        let now_ns = context.now_ns();
         if let (Some(slot), Some(upstreams)) = (self.socket, &mut context.upstreams)
-            && failure == Failure::ConnectTimeout
+            && failure == Failure::Timeout(Limit::Connect)
         {
-            upstreams.note_failure(slot, self.moved_ns);
+            upstreams.note_failure(slot, now_ns);
         }
         self.fail(failure, info, output, context)
     }

@@ -12,7 +12,7 @@ use weir_http1::forward::ReplyPart;
 use super::background;
 use super::cache_store;
 use super::connection::Action;
-use super::forward::Failure;
+use super::forward_failure::Failure;
 use super::send::SendOutcome;
 use super::socket::Socket;
 use super::socket_connection::SocketConnection;
@@ -123,6 +123,7 @@ impl<S: Socket> SocketConnection<S> {
     ) -> Step {
         match forward.place {
             Place::Refused(reason) => return Step::Fail(Failure::Refused(reason)),
+            Place::Unavailable => return Step::Fail(Failure::Unavailable),
             Place::Waits(_) => return self.watch_client(client_is_ready, context),
             Place::Has | Place::Returned => {}
         }
@@ -142,6 +143,7 @@ impl<S: Socket> SocketConnection<S> {
             let sent = send_request(forward, context);
             let output = self.output();
             let received = match output {
+                Some(output) if forward.splices(output, context) => forward.fill_pipe(context),
                 Some(output) => receive_reply(forward, output, context),
                 None => Ok(false),
             };
@@ -163,7 +165,7 @@ impl<S: Socket> SocketConnection<S> {
                 Ok(sent) => moved |= sent,
                 Err(step) => return step,
             }
-            if forward.exchange.part() == ReplyPart::Done {
+            if forward.exchange.part() == ReplyPart::Done && forward.piped_bytes() == 0 {
                 return Step::Done;
             }
             if moved {
@@ -204,7 +206,21 @@ impl<S: Socket> SocketConnection<S> {
     }
 
     /// Sends what there is of the reply. Returns whether any was sent.
-    fn send_reply(&mut self, forward: &Forward, context: &mut WorkerContext) -> Result<bool, Step> {
+    fn send_reply(
+        &mut self,
+        forward: &mut Forward,
+        context: &mut WorkerContext,
+    ) -> Result<bool, Step> {
+        if let Some(pipe) = forward.pipe.as_mut().filter(|pipe| pipe.held() > 0) {
+            return match self.drain_pipe(pipe, context) {
+                Ok(bytes) => Ok(bytes > 0),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+                Err(_) => {
+                    context.counters.gone.one();
+                    Err(Step::Close(CloseReason::ClientReset))
+                }
+            };
+        }
         let Some(output) = self.output() else { return Ok(false) };
         if output.written == output.bytes.len() {
             return Ok(false);
@@ -250,7 +266,8 @@ impl<S: Socket> SocketConnection<S> {
         context: &mut WorkerContext,
     ) -> Step {
         let unsent = self.output().map_or(0, |output| output.bytes.len() - output.written);
-        let has_room = unsent < output_bytes_max(forward);
+        let piped = forward.piped_bytes();
+        let has_room = unsent < output_bytes_max(forward) && piped == 0;
         let interest = match (forward.exchange.unsent().is_empty(), has_room) {
             // A server may answer before it reads on, or read on only once it could answer.
             (false, true) => Interest::Either,
@@ -261,13 +278,14 @@ impl<S: Socket> SocketConnection<S> {
         if let (Some(slot), Some(upstreams)) = (forward.socket, &mut context.upstreams) {
             upstreams.sockets.want(slot, interest);
         }
-        let is_awaited = unsent > 0 || forward.exchange.awaits_content();
+        let waits_to_send = unsent + piped > 0;
+        let is_awaited = waits_to_send || forward.exchange.awaits_content();
         if is_awaited != forward.client_rate.is_some() {
-            let unacknowledged = if unsent > 0 { self.unacknowledged() } else { None };
+            let unacknowledged = if waits_to_send { self.unacknowledged() } else { None };
             let taken_bytes = self.acknowledged(unacknowledged.unwrap_or(0));
             forward.note_client(is_awaited, taken_bytes, context);
         }
-        if unsent > 0 {
+        if waits_to_send {
             return Step::Wait(Action::Write);
         }
         if forward.exchange.wants_client() {

@@ -12,6 +12,7 @@ use weir_content::{
     Conditions, Content, Entry, Fetch, Found, Lookup, PreconditionResult, Waiter, evaluate,
     if_range_holds,
 };
+use weir_http1::proxy_protocol::Endpoints;
 use weir_http1::{Framing, Lines, Method, Request, Status, Target, Version, reply};
 use weir_sys::{is_exhaustion, socket};
 
@@ -29,6 +30,8 @@ const PLAIN: &[u8] = b"text/plain";
 #[derive(Clone, Copy)]
 pub(crate) struct RequestInfo {
     pub peer: SocketAddr,
+    /// Ends of the client's connection, where they are known and of use.
+    pub endpoints: Option<Endpoints>,
     /// Start of the request, nanoseconds on the loop's clock.
     pub began_ns: u64,
     /// True if the request was tried before, and had to wait.

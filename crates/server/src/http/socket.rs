@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use weir_sys::pipe::Pipe;
 use weir_sys::{file, socket};
 
 /// A non-blocking socket: a call that would have to wait fails with `WouldBlock`.
@@ -40,6 +41,14 @@ pub trait Socket {
     /// # Errors
     /// Errors of sendfile(2).
     fn send_file(&self, file: BorrowedFd<'_>, offset: u64, count: usize) -> io::Result<usize>;
+
+    /// Sends what is in a pipe, as far as there is room. A socket of the kernel's only can.
+    ///
+    /// # Errors
+    /// Errors of splice(2).
+    fn drain_pipe(&self, _pipe: &mut Pipe) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Shuts down the sending side.
     ///
@@ -80,6 +89,10 @@ impl Socket for OwnedFd {
 
     fn send_file(&self, file: BorrowedFd<'_>, offset: u64, count: usize) -> io::Result<usize> {
         file::sendfile(self.as_fd(), file, offset, count)
+    }
+
+    fn drain_pipe(&self, pipe: &mut Pipe) -> io::Result<usize> {
+        pipe.drain(self.as_fd())
     }
 
     fn shutdown_write(&self) -> io::Result<()> {

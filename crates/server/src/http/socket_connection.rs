@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weir_content::Fetch;
 use weir_dispatch::readiness::Interest;
 use weir_sys::listener::{self, Arrival};
+use weir_sys::pipe::Pipe;
 use weir_sys::socket;
 
 use super::connection::{Action, Connection};
@@ -29,6 +30,7 @@ const READS_MAX: usize = 64;
 pub(crate) struct SocketConnection<S = OwnedFd> {
     conn: Connection,
     socket: S,
+    is_tcp: bool,
     /// Interest for which the mechanism was last told to watch it; `None` if it is not watched.
     pub registered: Option<Interest>,
     /// True if it has yielded: it is then served after others, whether it is ready or not.
@@ -53,7 +55,15 @@ impl<S> DerefMut for SocketConnection<S> {
 
 impl ConnectionIo for SocketConnection {
     fn new(fd: OwnedFd, peer: SocketAddr, context: &WorkerContext) -> Self {
-        Self::on(fd, peer, context)
+        let destination = match context.config.sends_proxy_headers() {
+            true => socket::local_address(fd.as_fd()).ok().flatten(),
+            false => None,
+        };
+        let mut connection = Self::on(fd, peer, context);
+        if let Some(destination) = destination {
+            connection.conn.set_destination(destination);
+        }
+        connection
     }
 
     fn arrival(&self) -> Option<Arrival> {
@@ -81,6 +91,7 @@ impl<S: Socket> SocketConnection<S> {
         Self {
             conn: Connection::new(peer, context),
             socket,
+            is_tcp: peer != socket::UNKNOWN_PEER,
             registered: None,
             has_yielded: false,
             read_blocked: false,
@@ -242,6 +253,20 @@ impl<S: Socket> SocketConnection<S> {
         sent
     }
 
+    /// Sends what is in a pipe, as far as there is room.
+    pub(super) fn drain_pipe(
+        &mut self,
+        pipe: &mut Pipe,
+        context: &mut WorkerContext,
+    ) -> io::Result<usize> {
+        let sent = self.socket.drain_pipe(pipe);
+        self.write_blocked |= sent.is_err();
+        if let (Ok(bytes), Some(output)) = (&sent, self.conn.output()) {
+            output.note_sent(*bytes as u64, context);
+        }
+        sent
+    }
+
     fn discard(&mut self, context: &mut WorkerContext) -> Action {
         for _ in 0..DISCARDS_MAX {
             match self.socket.read_slice(&mut context.scratch) {
@@ -264,7 +289,6 @@ impl<S: Socket> SocketConnection<S> {
     /// Returns the number of bytes written that have not reached the client's side. Unknown for a
     /// Unix socket, whose queue the kernel measures in memory and not in bytes.
     pub(super) fn unacknowledged(&self) -> Option<u64> {
-        let is_tcp = self.conn.peer() != socket::UNKNOWN_PEER;
-        is_tcp.then(|| self.socket.unacknowledged().ok()).flatten()
+        self.is_tcp.then(|| self.socket.unacknowledged().ok()).flatten()
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use weir_http1::forward::{ReplyFacts, ReplyPart};
 use weir_sys::socket;
 
-use super::forward::Failure;
+use super::forward_failure::Failure;
 use crate::context::WorkerContext;
 use crate::context::forwarded::Forward;
 use crate::context::output::Output;
@@ -23,6 +23,7 @@ pub(super) fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Res
     // One that turns out to have ended can be replaced only if the request may be repeated.
     let reuse = forward.attempts == 0;
     forward.attempts += 1;
+    forward.moved_ns = now_ns;
     let Some(upstreams) = &mut context.upstreams else { return Err(Failure::Unreachable) };
     let connected =
         upstreams.connect(forward.upstream, client, reuse, now_ns, &mut context.counters);

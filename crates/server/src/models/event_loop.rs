@@ -6,16 +6,13 @@
 
 use std::io;
 
-use weir_accept::upstream::Outcome;
 use weir_dispatch::readiness::{Mechanism, Token};
 
 use super::readiness_driver::{Driven, ReadinessDriver, TokenOwner};
 use crate::context::close_reason::CloseReason;
-use crate::http::background;
 use crate::http::connection::Action;
 use crate::http::socket_connection::SocketConnection;
 use crate::stat_page;
-use crate::upstream::shared::Grant;
 use crate::worker::core::{LoopCore, Work};
 use crate::worker::listener::Listener;
 use crate::worker::phase_times::LoopPhase;
@@ -119,9 +116,7 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
     fn handle_waker(&mut self) {
         self.handle_wakeup();
         self.model.driver.waker_cleared();
-        if let Some(upstreams) = &mut self.core.context.upstreams {
-            upstreams.take_mail();
-        }
+        self.take_upstream_mail();
         let mut ready = std::mem::take(&mut self.model.driver.ready);
         self.model.driver.take_fetched(&mut ready);
         self.model.driver.ready = ready;
@@ -136,11 +131,6 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
         // More may be ready when the work was cut.
         while let Some(token) = self.model.driver.ready.get(index).copied() {
             let (token, by_upstream) = self.client_of(token);
-            if background::owns(token) {
-                background::proceed(token, &mut self.core.context);
-                self.model.driver.settle_upstreams(&mut self.core);
-                work.items += 1;
-            }
             if self.model.driver.may_be_served(&mut self.core, token) {
                 if self.core.is_long(&mut work) {
                     work = self.cut_work(work, self.model.driver.ready.len() - index);
@@ -161,42 +151,10 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
         self.core.note_work(work);
     }
 
-    /// Returns the connection that an event concerns: for one of an upstream, that of the client
-    /// whose request it carries; and whether it was one of an upstream.
-    fn client_of(&mut self, token: Token) -> (Token, bool) {
-        let TokenOwner::Upstream(upstream) = self.model.driver.owner(&self.core, token) else {
-            return (token, false);
-        };
-        let upstreams = self.core.context.upstreams.as_mut();
-        let client = upstreams.and_then(|upstreams| upstreams.sockets.ready(upstream));
-        if client.is_none() {
-            // It was idle, and has been closed.
-            self.model.driver.settle_upstreams(&mut self.core);
-        }
-        (client.unwrap_or(token), true)
-    }
-
     /// Serves the requests whose wait for a place at an upstream is over. Returns their number.
     fn serve_granted(&mut self) -> u64 {
         let mut items = 0;
-        while let Some(upstreams) = &mut self.core.context.upstreams
-            && let Some(grant) = upstreams.next_grant()
-        {
-            let Grant { upstream, token, serial, refusal } = grant;
-            let now_ns = self.core.context.now_ns();
-            let conn = self.core.table.conn_of(token);
-            let forward = conn.and_then(|conn| conn.forwarded());
-            if !forward.is_some_and(|forward| forward.end_wait(serial, refusal, now_ns)) {
-                if background::end_wait(serial, refusal, &mut self.core.context) {
-                    self.model.driver.settle_upstreams(&mut self.core);
-                    continue;
-                }
-                // Its client has gone since.
-                if let (None, Some(upstreams)) = (refusal, &mut self.core.context.upstreams) {
-                    upstreams.complete(upstream, 0, Outcome::Abandoned, now_ns);
-                }
-                continue;
-            }
+        while let Some(token) = self.next_granted() {
             self.core.context.by_upstream = true;
             self.serve_and_replace(token.slot);
             items += 1;
@@ -207,14 +165,9 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
     /// Serves the requests whose wait for the reply to another is over. Returns their number.
     fn serve_landed(&mut self) -> u64 {
         let mut items = 0;
-        while let Some(upstreams) = &mut self.core.context.upstreams
-            && let Some(landing) = upstreams.next_landing()
-        {
-            let conn = self.core.table.conn_of(landing.token);
-            if conn.is_some_and(|conn| conn.end_follow(landing)) {
-                self.serve_and_replace(landing.token.slot);
-                items += 1;
-            }
+        while let Some(token) = self.next_landed() {
+            self.serve_and_replace(token.slot);
+            items += 1;
         }
         items
     }
@@ -246,18 +199,6 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
             items += 1;
         }
         items
-    }
-
-    /// Does what is due at the upstreams.
-    fn poll_upstreams(&mut self) {
-        let now_ns = self.core.context.now_ns();
-        let is_due = self.core.context.upstreams_due_ns().is_some_and(|due_ns| due_ns <= now_ns);
-        let upstreams = self.core.context.upstreams.as_mut();
-        if let Some(upstreams) = upstreams.filter(|_| is_due) {
-            upstreams.poll(now_ns);
-            background::poll(&mut self.core.context);
-            self.model.driver.settle_upstreams(&mut self.core);
-        }
     }
 
     /// Serves a ready connection, and accepts others in its place if it closed and that is

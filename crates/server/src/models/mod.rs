@@ -8,3 +8,4 @@ mod readiness_driver;
 pub(crate) mod ring;
 pub(crate) mod start;
 pub(crate) mod thread_per_connection;
+mod upstream_events;

@@ -2,6 +2,8 @@
 //! them, and what became of its requests that waited for a place.
 
 mod caching;
+pub(crate) mod checker;
+mod health;
 pub(crate) mod shared;
 pub(crate) mod sockets;
 
@@ -14,6 +16,7 @@ use weir_accept::upstream::{Arrived, Granted, Outcome, Reason, Ticket};
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
 use weir_sys::client;
+use weir_sys::pipe::Pipe;
 use weir_sys::waker::Waker;
 
 use crate::config::{Config, UpstreamAddress};
@@ -22,6 +25,12 @@ use sockets::Sockets;
 
 /// Time between two searches for idle connections that have become old, nanoseconds.
 const SEARCH_NS: u64 = 1_000_000_000;
+
+/// Size of a pipe, bytes.
+const PIPE_BYTES: usize = 256 << 10;
+
+/// Maximum number of pipes kept.
+const PIPES_MAX: usize = 16;
 
 /// The upstreams of one loop. Times are nanoseconds on the loop's clock.
 pub(crate) struct Upstreams {
@@ -40,6 +49,8 @@ pub(crate) struct Upstreams {
     due_ns: Option<u64>,
     search_ns: u64,
     serial: u64,
+    /// Pipes for large content that are not in use, all empty.
+    pipes: Vec<Pipe>,
 }
 
 impl Upstreams {
@@ -66,6 +77,19 @@ impl Upstreams {
             due_ns: None,
             search_ns: 0,
             serial: 0,
+            pipes: Vec::new(),
+        }
+    }
+
+    /// Takes an empty pipe; `None` if the kernel has none.
+    pub(crate) fn take_pipe(&mut self) -> Option<Pipe> {
+        self.pipes.pop().or_else(|| Pipe::new(PIPE_BYTES).ok())
+    }
+
+    /// Gives back a pipe. One that is not empty is closed.
+    pub(crate) fn give_pipe(&mut self, pipe: Pipe) {
+        if pipe.held() == 0 && self.pipes.len() < PIPES_MAX {
+            self.pipes.push(pipe);
         }
     }
 
@@ -202,7 +226,7 @@ impl Upstreams {
                     return Ok(self.sockets.add(fd, upstream, server, client));
                 }
                 Err(error) => {
-                    self.shared.note_failure(upstream, server, shared_ns);
+                    self.shared.health(upstream, server).note_failure(shared_ns);
                     last = error;
                 }
             }
@@ -210,13 +234,20 @@ impl Upstreams {
         Err(last)
     }
 
+    /// Returns whether the checks find every server of an upstream down.
+    pub(crate) fn is_down(&self, upstream: usize) -> bool {
+        self.shared.is_down(upstream)
+    }
+
     /// Gives back a connection after a request: it is kept, or closed.
     pub(crate) fn give_back(&mut self, slot: u32, keep: bool, now_ns: u64) {
         let Some((upstream, server)) = self.sockets.server_of(slot) else { return };
         self.shared.end(upstream, server);
-        let idle_max = self.config.upstreams[upstream].idle_max;
+        let config = &self.config.upstreams[upstream];
+        // One that was opened for a client tells the server of no other.
+        let keep = keep && config.proxy_protocol.is_none();
+        let idle_max = config.idle_max;
         if keep && self.sockets.idle(upstream, server) < idle_max {
-            self.shared.note_success(upstream, server);
             self.sockets.keep(slot, now_ns);
         } else {
             self.sockets.close(slot);
@@ -226,7 +257,14 @@ impl Upstreams {
     /// Records that the server of a connection could not be reached, or broke off.
     pub(crate) fn note_failure(&mut self, slot: u32, now_ns: u64) {
         if let Some((upstream, server)) = self.sockets.server_of(slot) {
-            self.shared.note_failure(upstream, server, now_ns + self.offset_ns);
+            self.shared.health(upstream, server).note_failure(now_ns + self.offset_ns);
+        }
+    }
+
+    /// Records a whole reply of the server of a connection.
+    pub(crate) fn note_success(&mut self, slot: u32, now_ns: u64) {
+        if let Some((upstream, server)) = self.sockets.server_of(slot) {
+            self.shared.health(upstream, server).note_success(now_ns + self.offset_ns);
         }
     }
 

@@ -13,10 +13,12 @@ use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
 use weir_sys::waker::Waker;
 
+use super::health::{Health, WHOLE};
 use crate::config::Config;
 
-/// Time for which a server that failed is passed over, nanoseconds.
-const DOWN_NS: u64 = 1_000_000_000;
+/// Step between two requests on the way round a whole share, coprime to it: over a slow start, the
+/// requests that a server is given lie apart.
+const SHARE_STEP: u64 = 619;
 
 /// A request that waits: the loop and the connection of its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +43,13 @@ pub(crate) struct Grant {
 
 struct Server {
     in_flight: AtomicUsize,
-    /// Time until which it is passed over; 0 if it is not.
-    down_until_ns: AtomicU64,
+    health: Health,
 }
 
 struct SharedUpstream {
     admission: Mutex<Admission<Whose>>,
     servers: Vec<Server>,
+    slow_start_ns: u64,
     /// Server that is asked first among equals.
     turn: AtomicUsize,
 }
@@ -77,6 +79,8 @@ pub(crate) struct SharedUpstreams {
     mailboxes: Vec<Mailbox>,
     /// The cache of replies, if there is one.
     pub(super) cache: Option<Cache<Whose>>,
+    /// Checks so far: all, and those that a server failed.
+    checks: [AtomicU64; 2],
 }
 
 impl SharedUpstreams {
@@ -86,10 +90,11 @@ impl SharedUpstreams {
     }
 
     fn new(config: &Config) -> Self {
-        let server = |_: &_| Server { in_flight: 0.into(), down_until_ns: 0.into() };
+        let server = |_: &_| Server { in_flight: 0.into(), health: Health::new() };
         let upstreams = config.upstreams.iter().map(|upstream| SharedUpstream {
             admission: Mutex::new(Admission::new(&upstream.admission)),
             servers: upstream.servers.iter().map(server).collect(),
+            slow_start_ns: upstream.slow_start_ns,
             turn: AtomicUsize::new(0),
         });
         Self {
@@ -97,6 +102,7 @@ impl SharedUpstreams {
             upstreams: upstreams.collect(),
             mailboxes: (0..config.workers.max(1)).map(|_| Mailbox::default()).collect(),
             cache: config.cache.as_ref().map(|cache| Cache::new(cache.bounds)),
+            checks: [0.into(), 0.into()],
         }
     }
 
@@ -150,22 +156,43 @@ impl SharedUpstreams {
         landings.extend(mailbox.landings.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
     }
 
-    /// Chooses the server with the fewest requests in flight among those that are not passed over;
-    /// if all are, the one whose time is over first.
+    /// Chooses the server with the fewest requests in flight among those that are up, not passed
+    /// over, and not in a slow start that leaves them out; if there is none, the one that will be
+    /// first.
     pub(super) fn choose(&self, upstream: usize, now_ns: u64) -> usize {
-        let SharedUpstream { servers, turn, .. } = &self.upstreams[upstream];
+        let SharedUpstream { servers, turn, slow_start_ns, .. } = &self.upstreams[upstream];
         if servers.len() == 1 {
             return 0;
         }
         let first = turn.fetch_add(1, Ordering::Relaxed);
         let order = (0..servers.len()).map(|step| (first + step) % servers.len());
+        let at = (first as u64).wrapping_mul(SHARE_STEP) % WHOLE;
         let rank = |&index: &usize| {
-            let server = &servers[index];
-            let down_until_ns = server.down_until_ns.load(Ordering::Relaxed);
-            let down_ns = if down_until_ns > now_ns { down_until_ns } else { 0 };
-            (down_ns, server.in_flight.load(Ordering::Relaxed))
+            let Server { in_flight, health } = &servers[index];
+            let is_left_out = at >= health.share(now_ns, *slow_start_ns);
+            let available_ns = health.available_ns(now_ns);
+            let in_flight = in_flight.load(Ordering::Relaxed);
+            (health.is_down(), available_ns, is_left_out, in_flight)
         };
-        order.min_by_key(rank).unwrap_or(0)
+        let chosen = order.min_by_key(rank).unwrap_or(0);
+        servers[chosen].health.note_chosen(now_ns);
+        chosen
+    }
+
+    /// Returns whether the checks find every server of an upstream down.
+    pub(super) fn is_down(&self, upstream: usize) -> bool {
+        self.upstreams[upstream].servers.iter().all(|server| server.health.is_down())
+    }
+
+    /// Records what the checks of a server find.
+    pub(super) fn set_down(&self, upstream: usize, server: usize, is_down: bool) {
+        self.upstreams[upstream].servers[server].health.set_down(is_down, self.now_ns());
+    }
+
+    pub(super) fn count_check(&self, passed: bool) {
+        let [all, failed] = &self.checks;
+        all.fetch_add(1, Ordering::Relaxed);
+        failed.fetch_add((!passed).into(), Ordering::Relaxed);
     }
 
     pub(super) fn begin(&self, upstream: usize, server: usize) {
@@ -176,16 +203,8 @@ impl SharedUpstreams {
         self.upstreams[upstream].servers[server].in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(super) fn note_failure(&self, upstream: usize, server: usize, now_ns: u64) {
-        let server = &self.upstreams[upstream].servers[server];
-        server.down_until_ns.store(now_ns + DOWN_NS, Ordering::Relaxed);
-    }
-
-    pub(super) fn note_success(&self, upstream: usize, server: usize) {
-        let server = &self.upstreams[upstream].servers[server];
-        if server.down_until_ns.load(Ordering::Relaxed) > 0 {
-            server.down_until_ns.store(0, Ordering::Relaxed);
-        }
+    pub(super) fn health(&self, upstream: usize, server: usize) -> &Health {
+        &self.upstreams[upstream].servers[server].health
     }
 
     pub(super) fn count(&self, counters: &mut Counters) {
@@ -195,11 +214,15 @@ impl SharedUpstreams {
             limit += admission.limit().min(u32::MAX as usize) as u64;
             waiting_max += admission.waiting_max() as u64;
         }
+        let servers = self.upstreams.iter().flat_map(|upstream| &upstream.servers);
+        let down = servers.filter(|server| server.health.is_down()).count() as u64;
         counters.set_upstreams([limit, waiting_max]);
         if let Some(cache) = &self.cache {
             let CacheTotals { evicted, stored_bytes } = cache.totals();
             counters.set_proxy_cache([evicted, stored_bytes]);
         }
+        let [checks, failed] = self.checks.each_ref().map(|count| count.load(Ordering::Relaxed));
+        counters.set_upstream_checks([checks, failed, down]);
     }
 }
 

@@ -173,6 +173,7 @@ fn plain() -> Config {
         routes: Vec::new(),
         cache: None,
         trusted: Vec::new(),
+        proxy_protocol_in: false,
         error_pages: Vec::new(),
         workers: 1,
         cpus: Vec::new(),

@@ -11,7 +11,7 @@ use crate::context::WorkerContext;
 use crate::context::forwarded::{Answered, CachePart, Forward};
 use crate::context::log::LoggedRequest;
 use crate::http::cache_lookup::{self, Consulted};
-use crate::http::forward::Failure;
+use crate::http::forward_failure::{Failure, Limit};
 use crate::http::response::{self, Instead};
 use crate::upstream::shared::Landing;
 
@@ -170,7 +170,7 @@ impl Connection {
         let taken_bytes = self.acknowledged(unacknowledged.unwrap_or(0));
         let is_late = self.request_deadline_ns(context) <= context.now_ns();
         let failure = forward.late(taken_bytes, context);
-        let Some(failure) = failure.or(is_late.then_some(Failure::ReplyTimeout)) else {
+        let Some(failure) = failure.or(is_late.then_some(Failure::Timeout(Limit::Whole))) else {
             self.put_forward(forward, context);
             return self.action();
         };

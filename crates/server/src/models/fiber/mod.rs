@@ -61,6 +61,7 @@ impl<M: Mechanism> RunWorker for Fibers<M> {
             self.run_fibers();
             self.worker.borrow_mut().end_iteration();
             self.worker.borrow_mut().handle_timers();
+            self.worker.borrow_mut().poll_upstreams();
             self.run_fibers();
         }
         self.end();

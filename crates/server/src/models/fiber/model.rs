@@ -160,6 +160,9 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
         }
         ready.drain(..).for_each(|token| self.wake(token));
         self.model.driver.ready = ready;
+        while let Some(token) = self.next_granted().or_else(|| self.next_landed()) {
+            self.run_fiber_of(token);
+        }
         self.note_runnable();
     }
 
@@ -175,6 +178,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
     fn handle_waker(&mut self) {
         self.handle_wakeup();
         self.model.driver.waker_cleared();
+        self.take_upstream_mail();
         // A drain accepts pending connections outside any fiber.
         (0..self.model.accepted.len()).for_each(|_| self.wake_acceptor());
     }
@@ -189,9 +193,10 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
             || core.listeners.iter().any(is_due)
     }
 
-    /// Makes the fiber that waits for a connection runnable. A connection without a fiber is being
-    /// refused, and is served here.
+    /// Makes the fiber that waits for the connection runnable, or for one of an upstream that of
+    /// its client. A connection without a fiber is being refused, and is served here.
     fn wake(&mut self, token: Token) {
+        let (token, _) = self.client_of(token);
         if self.model.driver.may_be_served(&mut self.core, token) {
             self.run_fiber_of(token);
         }

@@ -1,0 +1,77 @@
+//! A key of a configuration file and its value, as the option of a command line.
+
+use std::ffi::OsString;
+
+use clap::Command;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::placed::Source;
+use crate::command::one_sentence;
+
+/// Similarity to a known name above which an unknown one is taken for a slip of it (Jaro).
+const ALIKE: f64 = 0.7;
+
+/// Returns the id of the option that a key names, and its arguments: one for each value.
+pub(super) fn option(
+    key: &Spanned<impl AsRef<str>>,
+    value: &Spanned<DeValue<'_>>,
+    source: Source<'_>,
+    command: &Command,
+) -> Result<(String, Vec<OsString>), String> {
+    let name = key.get_ref().as_ref();
+    let known = || {
+        let all = command.get_arguments().filter(|arg| arg.get_long().is_some());
+        all.filter(|arg| !matches!(arg.get_id().as_str(), "config" | "help" | "version"))
+    };
+    let Some(option) = known().find(|arg| arg.get_long() == Some(name)) else {
+        let names = known().filter_map(|arg| arg.get_long());
+        return Err(source.wrong(key.span(), &unknown("option", name, names)));
+    };
+    let values = match value.get_ref() {
+        DeValue::Array(values) if values.is_empty() => {
+            let says = format!("'{name}' is an empty list: leave it out");
+            return Err(source.wrong(value.span(), &says));
+        }
+        DeValue::Array(values) => values.iter().collect(),
+        _ => vec![value],
+    };
+    let mut args = Vec::new();
+    for value in values {
+        let wrong = |says: &str| source.wrong(value.span(), says);
+        let is_no_scalar =
+            || wrong(&format!("'{name}' cannot be a {}", value.get_ref().type_str()));
+        let text = scalar(value.get_ref()).ok_or_else(is_no_scalar)?;
+        let arg: OsString = format!("--{name}={text}").into();
+        check(command, &arg).map_err(|why| wrong(&why))?;
+        args.push(arg);
+    }
+    Ok((option.get_id().to_string(), args))
+}
+
+/// Returns a value as it is written on a command line; `None` for a list, a table or a date.
+fn scalar(value: &DeValue<'_>) -> Option<String> {
+    Some(match value {
+        DeValue::Boolean(on) => if *on { "on" } else { "off" }.to_owned(),
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) => {
+            i64::from_str_radix(number.as_str(), number.radix()).ok()?.to_string()
+        }
+        DeValue::Float(number) => number.as_str().to_owned(),
+        _ => return None,
+    })
+}
+
+/// Checks an argument by itself.
+fn check(command: &Command, arg: &OsString) -> Result<(), String> {
+    let alone = command.clone().no_binary_name(true).mut_args(|arg| arg.required(false));
+    alone.try_get_matches_from([arg]).map(drop).map_err(|error| one_sentence(&error))
+}
+
+/// Says that a name is unknown, and which known one is like it.
+pub(super) fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let alike = known.map(|each| (strsim::jaro(name, each), each));
+    let nearest = alike.filter(|(alike, _)| *alike > ALIKE).max_by(|a, b| a.0.total_cmp(&b.0));
+    let tip = nearest.map(|(_, each)| format!(": did you mean '{each}'?")).unwrap_or_default();
+    format!("there is no {what} '{name}'{tip}")
+}

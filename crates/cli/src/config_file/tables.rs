@@ -1,0 +1,159 @@
+//! The tables `[[upstream]]` and `[[route]]` of a configuration file.
+
+use std::ops::Range;
+
+use clap::builder::Resettable;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::option::{option, unknown};
+use super::placed::{Placed, Source};
+use crate::forwarding::options::UpstreamOptions;
+
+/// The tables of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub upstreams: Vec<UpstreamTable>,
+    pub routes: Vec<RouteTable>,
+}
+
+/// A table `[[upstream]]`: its name, its servers, and options that it has for itself.
+#[derive(Debug)]
+pub(crate) struct UpstreamTable {
+    pub name: Placed<String>,
+    pub servers: Vec<Placed<String>>,
+    own: ArgMatches,
+}
+
+/// A table `[[route]]`: a host and a path, and the upstream for them.
+#[derive(Debug)]
+pub(crate) struct RouteTable {
+    pub host: Option<String>,
+    pub path: String,
+    pub upstream: Placed<String>,
+}
+
+impl Tables {
+    /// Takes the value of a key, if it is a list of tables of upstreams or routes. Returns whether
+    /// it was.
+    ///
+    /// # Errors
+    /// A sentence with its place: one of the tables has a key that is not known, a value that is
+    /// wrong, or lacks one.
+    pub(super) fn take(
+        &mut self,
+        key: &Spanned<impl AsRef<str>>,
+        value: &Spanned<DeValue<'_>>,
+        source: Source<'_>,
+    ) -> Result<bool, String> {
+        let Some(all) = value.get_ref().as_array() else { return Ok(false) };
+        if !all.iter().any(|each| each.get_ref().is_table()) {
+            return Ok(false);
+        }
+        let name = key.get_ref().as_ref();
+        for each in all {
+            let is_mixed = || {
+                source.wrong(each.span(), &format!("'{name}' is tables, or texts, and not both"))
+            };
+            let table = each.get_ref().as_table().ok_or_else(is_mixed)?;
+            let fields = Fields { table, span: each.span(), source };
+            match name {
+                "upstream" => self.upstreams.push(upstream(&fields)?),
+                "route" => self.routes.push(route(&fields)?),
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl UpstreamTable {
+    /// Returns the options of this upstream: its own, and otherwise the common ones.
+    ///
+    /// # Errors
+    /// A sentence: its own do not fit together.
+    pub(crate) fn options(&self, common: &UpstreamOptions) -> Result<UpstreamOptions, String> {
+        let mut options = common.clone();
+        let updated = options.update_from_arg_matches(&self.own);
+        updated.map_err(|error| self.name.wrong(&crate::one_sentence(&error)))?;
+        Ok(options)
+    }
+}
+
+/// A table, with where it begins.
+struct Fields<'a> {
+    table: &'a DeTable<'a>,
+    span: Range<usize>,
+    source: Source<'a>,
+}
+
+impl Fields<'_> {
+    fn text(&self, name: &str) -> Result<Option<Placed<String>>, String> {
+        self.table.get(name).map(|value| self.as_text(name, value)).transpose()
+    }
+
+    fn as_text(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<Placed<String>, String> {
+        let text = value.get_ref().as_str();
+        let text =
+            text.ok_or_else(|| self.source.wrong(value.span(), &format!("'{name}' is a text")))?;
+        Ok(self.source.placed(text.to_owned(), value.span()))
+    }
+
+    fn required(&self, name: &str) -> Result<Placed<String>, String> {
+        self.text(name)?.ok_or_else(|| self.lacks(name))
+    }
+
+    fn lacks(&self, name: &str) -> String {
+        self.source.wrong(self.span.clone(), &format!("'{name}' is missing"))
+    }
+}
+
+fn upstream(fields: &Fields<'_>) -> Result<UpstreamTable, String> {
+    let command = own_options();
+    let mut args = Vec::new();
+    for (key, value) in fields.table {
+        if !matches!(key.get_ref().as_ref(), "name" | "servers") {
+            args.extend(option(key, value, fields.source, &command)?.1);
+        }
+    }
+    let matches = command.no_binary_name(true).try_get_matches_from(args);
+    let wrong =
+        |error: &clap::Error| fields.source.wrong(fields.span.clone(), &crate::one_sentence(error));
+    let servers = fields.table.get("servers").ok_or_else(|| fields.lacks("servers"))?;
+    let servers = match servers.get_ref() {
+        DeValue::Array(all) => all.iter().map(|each| fields.as_text("servers", each)).collect(),
+        _ => fields.as_text("servers", servers).map(|one| vec![one]),
+    }?;
+    if servers.is_empty() {
+        return Err(fields.lacks("servers"));
+    }
+    let name = fields.required("name")?;
+    Ok(UpstreamTable { name, servers, own: matches.map_err(|error| wrong(&error))? })
+}
+
+/// Returns the options that an upstream may have for itself, without defaults.
+fn own_options() -> Command {
+    let command = UpstreamOptions::augment_args(Command::new("upstream"));
+    let names = ["name", "servers"].map(|name| clap::Arg::new(name).long(name));
+    let command = command.mut_args(|arg| arg.default_value(Resettable::<_>::Reset));
+    command.args(names).disable_help_flag(true)
+}
+
+fn route(fields: &Fields<'_>) -> Result<RouteTable, String> {
+    const KEYS: [&str; 3] = ["host", "path", "upstream"];
+    for (key, _) in fields.table {
+        let name = key.get_ref().as_ref();
+        if !KEYS.contains(&name) {
+            let says = unknown("key", name, KEYS.into_iter());
+            return Err(fields.source.wrong(key.span(), &says));
+        }
+    }
+    let path = fields.text("path")?;
+    if let Some(path) = path.as_ref().filter(|path| !path.value.starts_with('/')) {
+        return Err(path.wrong("a path begins with /"));
+    }
+    let path = path.map_or_else(|| "/".to_owned(), |path| path.value);
+    let host = fields.text("host")?.map(|host| host.value);
+    Ok(RouteTable { host, path, upstream: fields.required("upstream")? })
+}

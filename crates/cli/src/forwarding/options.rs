@@ -1,0 +1,180 @@
+//! The options that say which requests are forwarded, to which servers, and how many at a time.
+
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::{ArgAction, Args, ValueEnum};
+use weir_server::IpNet;
+use weir_server::accept::Limit;
+use weir_server::accept::upstream;
+use weir_server::proxy_protocol::Version;
+
+use crate::values::{self, OnOff};
+
+/// Heading of the options that a table `[[upstream]]` has too.
+pub(crate) const EACH: &str = "Each upstream";
+
+/// Options of forwarding.
+#[derive(Debug, Args)]
+pub(crate) struct ForwardOptions {
+    #[command(flatten)]
+    pub each: UpstreamOptions,
+
+    /// Networks of proxies in front, whose X-Forwarded-* and Forwarded are passed on; may be
+    /// repeated
+    #[arg(long, value_name = "CIDR", value_parser = network, help_heading = "Upstreams")]
+    pub trusted_proxy: Vec<IpNet>,
+
+    /// Connections from those networks, and on Unix sockets, begin with a header of the PROXY
+    /// protocol, of version 1 or 2, which says who the client is
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
+          default_missing_value = "on", action = ArgAction::Set, default_value = "off",
+          hide_default_value = true, hide_possible_values = true, help_heading = "Upstreams")]
+    pub proxy_protocol_in: OnOff,
+}
+
+/// Options of each upstream: admission to it, and what its connections keep to. A table
+/// `[[upstream]]` has them for one.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct UpstreamOptions {
+    /// Requests in flight at each upstream, all loops together; auto: as many as it answers more
+    /// requests with
+    #[arg(long, value_name = "N|inf|auto", default_value = "auto", help_heading = EACH)]
+    pub max_in_flight: Limit,
+
+    /// How the number in flight is found, where it is auto (docs/proxy.md)
+    #[arg(long, value_name = "NAME", default_value = upstream::TABLE[0].spelling,
+          value_parser = policies(), help_heading = EACH)]
+    pub in_flight_policy: String,
+
+    /// Time for which a request may wait for a place before it is refused with 503
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = values::limit,
+          help_heading = EACH)]
+    pub queue_target: Duration,
+
+    /// The Host of forwarded requests
+    #[arg(long, value_name = "WHOSE", default_value = "client", help_heading = EACH)]
+    pub upstream_host: HostChoice,
+
+    /// Time limit of a connect to an upstream
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::limit,
+          help_heading = EACH)]
+    pub connect_timeout: Duration,
+
+    /// Time limit from the last byte of a request to the first of the reply
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::limit,
+          help_heading = EACH)]
+    pub first_byte_timeout: Duration,
+
+    /// Time limit between two bytes of a request or of its reply
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::limit,
+          help_heading = EACH)]
+    pub upstream_idle_timeout: Duration,
+
+    /// Time limit of a request at an upstream, from its place to the last byte of the reply; 0:
+    /// none
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::duration,
+          help_heading = EACH)]
+    pub upstream_timeout: Duration,
+
+    /// Begin each connection to a server with a header of the PROXY protocol, which says who the
+    /// client is; no connection is then kept for another request
+    #[arg(long, value_name = "VERSION", help_heading = EACH)]
+    pub proxy_protocol_out: Option<HeaderVersion>,
+
+    /// Idle connections to each server that each loop keeps
+    #[arg(long, value_name = "N", default_value = "256", help_heading = EACH)]
+    pub keep_idle: usize,
+
+    /// Time for which an idle connection to a server is kept
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::limit,
+          help_heading = EACH)]
+    pub keep_idle_for: Duration,
+
+    /// Ask every server for this path from time to time, and forward no request to one that does
+    /// not answer with a status from 200 to 399
+    #[arg(long, value_name = "PATH", value_parser = health_path, help_heading = EACH)]
+    pub health_check: Option<String>,
+
+    /// Time between two health checks of a server
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = values::limit,
+          help_heading = EACH)]
+    pub health_interval: Duration,
+
+    /// Time limit of a health check
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::limit,
+          help_heading = EACH)]
+    pub health_timeout: Duration,
+
+    /// Health checks in a row that a server must pass to be up again
+    #[arg(long, value_name = "N", default_value = "2", help_heading = EACH,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub health_rise: u32,
+
+    /// Health checks in a row that a server must fail to be down
+    #[arg(long, value_name = "N", default_value = "3", help_heading = EACH,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub health_fall: u32,
+
+    /// Time over which a server that has recovered is given its whole share, where there are others
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::duration,
+          help_heading = EACH)]
+    pub slow_start: Duration,
+}
+
+/// Upstreams and routes of a server that serves files besides.
+#[derive(Debug, Args)]
+pub(crate) struct RouteOptions {
+    /// A name for one or more servers that requests may be forwarded to: http://HOST:PORT or
+    /// unix:PATH, separated by commas; may be repeated
+    #[arg(long, value_name = "NAME=URL,...", value_parser = values::pair,
+          help_heading = "Upstreams")]
+    pub upstream: Vec<(String, String)>,
+
+    /// The requests for a host and a path, with all below it, and the upstream that they go to, or
+    /// `files`; may be repeated: the longest path counts, and one with a host before one without
+    #[arg(long, value_name = "[HOST]/PATH=NAME", value_parser = values::pair,
+          help_heading = "Upstreams")]
+    pub route: Vec<(String, String)>,
+}
+
+/// Host that forwarded requests name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HostChoice {
+    /// The one that the client named
+    Client,
+    /// The server's own name
+    Server,
+}
+
+/// A version of the PROXY protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HeaderVersion {
+    /// A line of text
+    V1,
+    /// A block of binary
+    V2,
+}
+
+impl From<HeaderVersion> for Version {
+    fn from(version: HeaderVersion) -> Self {
+        match version {
+            HeaderVersion::V1 => Self::V1,
+            HeaderVersion::V2 => Self::V2,
+        }
+    }
+}
+
+fn policies() -> PossibleValuesParser {
+    PossibleValuesParser::new(upstream::TABLE.iter().map(|row| row.spelling))
+}
+
+pub(crate) fn network(text: &str) -> Result<IpNet, String> {
+    let address = || text.parse().map(|address: std::net::IpAddr| IpNet::from(address));
+    text.parse().or_else(|_| address()).map_err(|_| "a network is ADDRESS/BITS".into())
+}
+
+fn health_path(text: &str) -> Result<String, String> {
+    let is_target = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
+    is_target.then(|| text.to_owned()).ok_or_else(|| "a path begins with / and has no space".into())
+}

@@ -1,0 +1,92 @@
+//! Other servers that requests are forwarded to.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use weir_accept::upstream::UpstreamConfig;
+use weir_http1::proxy_protocol::Version;
+
+/// Address of a server that requests are forwarded to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpstreamAddress {
+    /// IPv4 or IPv6.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for UpstreamAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "http://{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A server that requests are forwarded to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamServer {
+    /// Its address.
+    pub address: UpstreamAddress,
+    /// Its name and port, for a request without a Host.
+    pub authority: String,
+}
+
+/// One or more servers that answer the same requests.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    /// Name, for routes.
+    pub name: String,
+    /// The servers; at least one.
+    pub servers: Vec<UpstreamServer>,
+    /// Admission to them.
+    pub admission: UpstreamConfig,
+    /// True if requests name the server as their Host, and not the host that the client named.
+    pub names_server: bool,
+    /// Maximum number of idle connections to each server that a loop keeps.
+    pub idle_max: usize,
+    /// Time for which an idle connection is kept, nanoseconds.
+    pub idle_ns: u64,
+    /// Version of the PROXY protocol by which its servers are told of clients' connections, so that
+    /// each request has a connection of its own; `None` without.
+    pub proxy_protocol: Option<Version>,
+    /// Time limits of its requests.
+    pub timeouts: UpstreamTimeouts,
+    /// Requests by which its servers are checked; `None` without.
+    pub health: Option<HealthCheck>,
+    /// Time over which a server that has recovered is given its whole share, nanoseconds; 0: it is
+    /// given all at once.
+    pub slow_start_ns: u64,
+}
+
+/// Time limits of a request at an upstream, nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct UpstreamTimeouts {
+    /// For a connect.
+    pub connect_ns: u64,
+    /// From the last byte of the request to the first byte of the reply.
+    pub first_byte_ns: u64,
+    /// Between two bytes of either.
+    pub idle_ns: u64,
+    /// From the request's place to the last byte of the reply, but for another protocol; 0 is no
+    /// limit.
+    pub whole_ns: u64,
+}
+
+/// Requests by which the servers of an upstream are checked: GETs for a path, which a server that
+/// is well answers with a status from 200 to 399.
+#[derive(Clone, Debug)]
+pub struct HealthCheck {
+    /// Path asked for, with a query or without.
+    pub path: String,
+    /// Time between two checks of a server, nanoseconds.
+    pub interval_ns: u64,
+    /// Time limit of a check, nanoseconds.
+    pub timeout_ns: u64,
+    /// Checks in a row that a server must pass to be up again.
+    pub rise: u32,
+    /// Checks in a row that a server must fail to be down.
+    pub fall: u32,
+}

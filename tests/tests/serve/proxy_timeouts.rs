@@ -1,0 +1,76 @@
+//! Time limits of forwarded requests, each with what the client sees and what is counted.
+
+use std::thread;
+
+use weir_tests::faulty::{Behaviour, Faulty};
+use weir_tests::{Server, request};
+
+use crate::WEIR;
+
+/// A limit, short; what it is of; the `Proxy-Status` error; and the statistic that counts it.
+type Case<'a> = (&'a str, Behaviour, &'a str, &'a str);
+
+#[test]
+fn each_limit_has_its_error_and_its_statistic() {
+    let trickle = |bytes_per_s| Behaviour::Trickle { bytes_per_s };
+    let cases: [Case<'_>; 4] = [
+        ("--connect-timeout", Behaviour::NeverAccepts, "connection_timeout", "connect"),
+        ("--first-byte-timeout", Behaviour::Silent, "connection_read_timeout", "first_byte"),
+        ("--upstream-idle-timeout", trickle(1), "connection_read_timeout", "idle"),
+        ("--upstream-timeout", trickle(100), "http_response_timeout", "whole"),
+    ];
+    for (option, behaviour, error, statistic) in cases {
+        let faulty = Faulty::start(behaviour);
+        let url = format!("http://{}", faulty.address());
+        let server = Server::proxy(WEIR, &[&url], &[option, "300ms"]);
+        let refused = server.get("/");
+        assert_eq!(refused.status, 504, "{option}");
+        let status = format!("weir; error={error}");
+        assert_eq!(refused.field("Proxy-Status"), Some(&*status), "{option}");
+        let stopped = server.stop_cleanly();
+        let stats = stopped.stats()["total"].clone();
+        for each in ["connect", "first_byte", "idle", "whole"] {
+            let counted = stats[format!("upstream_timeout_{each}")].as_u64();
+            assert_eq!(counted, Some(u64::from(each == statistic)), "{option}: {each}");
+        }
+        assert_eq!(stats["upstream_timeouts"], 1, "{option}");
+    }
+}
+
+#[test]
+fn a_server_that_takes_nothing_of_the_content_is_a_504() {
+    let faulty = Faulty::start(Behaviour::NeverReads);
+    let url = format!("http://{}", faulty.address());
+    let server = Server::proxy(WEIR, &[&url], &["--upstream-idle-timeout", "300ms"]);
+    let mut client = server.connect();
+    let mut sending = client.another_end();
+    // More than all buffers on the way hold; the rest of it is not taken any more.
+    let sender = thread::spawn(move || {
+        let _ = sending.try_send(request("POST", "/", &["Content-Length: 30000000"]));
+        let _ = sending.try_send(vec![0; 30_000_000]);
+    });
+    let refused = client.reply();
+    assert_eq!(refused.status, 504);
+    let status = "weir; error=connection_write_timeout";
+    assert_eq!(refused.field("Proxy-Status"), Some(status));
+    drop(client);
+    drop(server);
+    sender.join().unwrap();
+}
+
+#[test]
+fn content_that_does_not_come_is_the_client_s_fault() {
+    let faulty = Faulty::start(Behaviour::Silent);
+    let url = format!("http://{}", faulty.address());
+    let server = Server::proxy(WEIR, &[&url], &["--upstream-idle-timeout", "300ms"]);
+    let mut client = server.connect();
+    client.send(request("POST", "/", &["Content-Length: 10"]));
+    client.send("hi");
+    let refused = client.reply();
+    assert_eq!(refused.status, 408);
+    assert_eq!(refused.field("Proxy-Status"), Some("weir; error=http_request_error"));
+    assert!(client.ends());
+    drop(client);
+    let stopped = server.stop_cleanly();
+    assert_eq!(stopped.stats()["total"]["upstream_timeouts"], 0);
+}

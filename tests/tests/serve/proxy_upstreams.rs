@@ -1,0 +1,195 @@
+//! Upstreams and routes from the configuration file, and the health of their servers.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weir_tests::faulty::{Behaviour, Faulty};
+use weir_tests::origin::reply;
+use weir_tests::server::run;
+use weir_tests::wait::until;
+use weir_tests::{Origin, Root, Server, request};
+
+use crate::WEIR;
+
+/// Health checks that come soon.
+const CHECKS: [&str; 6] =
+    ["--health-check", "/health", "--health-interval", "20ms", "--health-timeout", "200ms"];
+
+fn write_config(root: &Root, text: &str) -> PathBuf {
+    let config = root.outside().join("weir.toml");
+    fs::write(&config, text).unwrap();
+    config
+}
+
+/// An origin that says who it is, and is well as long as the flag says so.
+fn origin(name: &'static str) -> (Origin, Arc<AtomicBool>) {
+    let is_well = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&is_well);
+    let origin = Origin::start(move |received| {
+        let is_check = received.line().starts_with("GET /health ");
+        if is_check && !asked.load(Ordering::Relaxed) {
+            return b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n".to_vec();
+        }
+        reply(name.as_bytes())
+    });
+    (origin, is_well)
+}
+
+#[test]
+fn upstreams_and_routes_of_the_file_have_options_of_their_own() {
+    let (app, search) = (Origin::echo(), Origin::echo());
+    let root = Root::with_hello();
+    let config = write_config(
+        &root,
+        &format!(
+            "connect-timeout = '2s'\n\
+             [[upstream]]\nname = 'app'\nservers = ['{}']\nupstream-host = 'server'\n\
+             [[upstream]]\nname = 'search'\nservers = '{}'\nmax-in-flight = 3\n\
+             [[route]]\npath = '/api'\nupstream = 'app'\n\
+             [[route]]\npath = '/api/search'\nupstream = 'search'\n\
+             [[route]]\nhost = 'b.example'\nupstream = 'search'\n\
+             [[route]]\nhost = 'b.example'\npath = '/hello.txt'\nupstream = 'files'\n",
+            app.url(),
+            search.url()
+        ),
+    );
+    let server = Server::start(WEIR, &["--config", config.to_str().unwrap()], &root);
+    assert_eq!(server.get("/hello.txt").text(), "hello");
+    assert_eq!(server.get("/api/x").text(), "GET /api/x HTTP/1.1\n");
+    assert_eq!(server.get("/api/search?q").text(), "GET /api/search?q HTTP/1.1\n");
+    let mut client = server.connect();
+    client.send("GET /any HTTP/1.1\r\nHost: b.example\r\n\r\n");
+    assert_eq!(client.reply().text(), "GET /any HTTP/1.1\n");
+    client.send("GET /hello.txt HTTP/1.1\r\nHost: b.example\r\n\r\n");
+    assert_eq!(client.reply().text(), "hello");
+    assert_eq!(app.received()[0].fields("host"), [app.address().to_string()]);
+    assert_eq!(search.received()[0].fields("host"), ["test.example"]);
+    assert_eq!((app.received().len(), search.received().len()), (1, 2));
+}
+
+#[test]
+fn a_wrong_table_is_told_with_its_place() {
+    let root = Root::with_hello();
+    let app = "[[upstream]]\nname = 'app'\nservers = ['http://127.0.0.1:1']\n";
+    let route = "[[route]]\nupstream = 'app'\n";
+    for (text, says) in [
+        (format!("{app}max-in-fligth = 3\n{route}"), "line 4, column 1: there is no option"),
+        (format!("{app}queue-target = 'x'\n{route}"), "line 4, column 16: invalid value 'x'"),
+        (format!("{app}{app}{route}"), "line 5, column 8: the name app is taken"),
+        (format!("{app}[[route]]\nupstream = 'b'\n"), "line 5, column 12: there is no upstream b"),
+        (
+            app.replace("http:", "https:") + route,
+            "line 3, column 12: https://127.0.0.1:1: a server",
+        ),
+        (app.to_owned(), "upstream app: no route leads to it"),
+    ] {
+        let config = write_config(&root, &text);
+        let options = ["serve", ".", "--config", config.to_str().unwrap()];
+        let stopped = run(Command::new(WEIR).args(options));
+        assert_eq!(stopped.status.code(), Some(2), "{text}");
+        assert!(stopped.stderr.contains(says), "{text}{}", stopped.stderr);
+        assert_eq!(stopped.stderr.trim().lines().count(), 1, "{}", stopped.stderr);
+    }
+}
+
+#[test]
+fn a_server_that_fails_its_checks_gets_no_requests() {
+    let ((one, one_is_well), (two, _)) = (origin("one"), origin("two"));
+    let server = Server::proxy(WEIR, &[&one.url(), &two.url()], &CHECKS);
+    let names = || -> Vec<String> { (0..8).map(|_| server.get("/").text()).collect() };
+    let both = names();
+    assert!(both.iter().any(|name| name == "one") && both.iter().any(|name| name == "two"));
+    // A server that fails its first check is down at once.
+    let is_check = |line: &str| line.starts_with("GET /health ");
+    until("it is checked twice", || {
+        one.received().iter().filter(|received| is_check(received.line())).count() > 1
+    });
+    one_is_well.store(false, Ordering::Relaxed);
+    until("it is down", || server.stderr_so_far().contains("is down"));
+    assert!(names().iter().all(|name| name == "two"));
+    one_is_well.store(true, Ordering::Relaxed);
+    until("it is up again", || server.stderr_so_far().contains("is up again"));
+    assert!(names().iter().any(|name| name == "one"));
+    let stopped = server.stop_cleanly();
+    let stats = stopped.stats()["total"].clone();
+    let count = |name: &str| stats[name].as_u64().unwrap();
+    assert!(count("upstream_checks") > count("upstream_checks_failed"));
+    assert!(count("upstream_checks_failed") >= 3);
+    assert_eq!((count("upstream_servers_down"), count("upstream_failed")), (0, 0));
+}
+
+#[test]
+fn requests_are_answered_at_once_when_every_server_is_down() {
+    let (app, is_well) = origin("app");
+    let root = Root::with_hello();
+    let upstream = format!("app={}", app.url());
+    let options = [&["--upstream", &upstream, "--route", "/app=app"], &CHECKS[..]].concat();
+    let server = Server::start(WEIR, &options, &root);
+    assert_eq!(server.get("/app").text(), "app");
+    is_well.store(false, Ordering::Relaxed);
+    until("it is down", || server.stderr_so_far().contains("is down"));
+    let mut client = server.connect();
+    let refused = client.get("/app");
+    assert_eq!(refused.status, 502);
+    assert_eq!(refused.field("Proxy-Status"), Some("weir; error=destination_unavailable"));
+    assert_eq!(client.get("/hello.txt").text(), "hello");
+    let asked = app.received().iter().filter(|one| one.line().starts_with("GET /app")).count();
+    assert_eq!(asked, 1);
+    is_well.store(true, Ordering::Relaxed);
+    until("it is up again", || server.stderr_so_far().contains("is up again"));
+    assert_eq!(client.get("/app").text(), "app");
+    let stopped = server.stop_cleanly();
+    assert_eq!(stopped.stats()["total"]["upstream_unavailable"], 1);
+}
+
+#[test]
+fn a_silent_server_delays_no_check_of_another() {
+    let silent = Faulty::start(Behaviour::Silent);
+    let (gone, never) = (Faulty::start(Behaviour::Refuse), Faulty::start(Behaviour::NeverAccepts));
+    let (well, _) = origin("well");
+    let addresses = [silent.address(), gone.address(), never.address(), well.address()];
+    let urls = addresses.map(|address| format!("http://{address}"));
+    let server = Server::proxy(WEIR, &urls.each_ref().map(String::as_str), &CHECKS);
+    until("three are down", || server.stderr_so_far().matches(" is down").count() == 3);
+    for _ in 0..8 {
+        assert_eq!(server.get("/").text(), "well");
+    }
+}
+
+#[test]
+fn a_slow_upstream_stops_neither_files_nor_other_routes() {
+    let (slow, quick) = (Faulty::start(Behaviour::Silent), Origin::echo());
+    let root = Root::with_hello();
+    let config = write_config(
+        &root,
+        &format!(
+            "workers = 1\n\
+             [[upstream]]\nname = 'slow'\nservers = 'http://{}'\nmax-in-flight = 2\n\
+             queue-target = '20s'\n\
+             [[upstream]]\nname = 'quick'\nservers = '{}'\n\
+             [[route]]\npath = '/slow'\nupstream = 'slow'\n\
+             [[route]]\npath = '/quick'\nupstream = 'quick'\n",
+            slow.address(),
+            quick.url()
+        ),
+    );
+    let server = Server::start(WEIR, &["--config", config.to_str().unwrap()], &root);
+    let waiting: Vec<_> = (0..50)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send(request("GET", "/slow", &[]));
+            client
+        })
+        .collect();
+    for nth in 0..20 {
+        assert_eq!(server.get("/hello.txt").text(), "hello");
+        let target = format!("/quick/{nth}");
+        assert_eq!(server.get(&target).text(), format!("GET {target} HTTP/1.1\n"));
+    }
+    drop(waiting);
+    let stopped = server.stop_cleanly();
+    assert_eq!(stopped.stats()["total"]["upstream_departed"], 50);
+}
