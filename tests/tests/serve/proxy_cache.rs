@@ -11,6 +11,9 @@ use weir_tests::{Client, Origin, Reply, Root, Server, mechanisms, request};
 
 use crate::WEIR;
 
+/// Architectures that forward in ways of their own.
+const FORWARDING: [&str; 2] = ["loop", "fiber"];
+
 fn caching(origin: &Origin, options: &[&str]) -> Server {
     Server::proxy(WEIR, &[&origin.url()], &[&["--cache", "16M"], options].concat())
 }
@@ -80,26 +83,28 @@ fn without_the_option_nothing_is_stored() {
 
 #[test]
 fn many_who_ask_at_once_make_one_request() {
-    let release = Arc::new(AtomicBool::new(false));
-    let released = Arc::clone(&release);
-    let origin = Origin::start(move |_| {
-        while !released.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(1));
-        }
-        reply_with("Cache-Control: max-age=60\r\n", b"once")
-    });
-    let server = caching(&origin, &["--workers", "2"]);
-    let mut clients: Vec<Client> = (0..50).map(|_| server.connect()).collect();
-    clients.iter_mut().for_each(|client| client.send(request("GET", "/", &[])));
-    until("it is at the origin", || !origin.received().is_empty());
-    thread::sleep(Duration::from_millis(50));
-    release.store(true, Ordering::Relaxed);
-    let replies: Vec<Reply> = clients.iter_mut().map(Client::reply).collect();
-    assert!(replies.iter().all(|reply| reply.text() == "once"));
-    assert_eq!(origin.received().len(), 1);
-    let stats = server.stop_cleanly().stats()["total"].clone();
-    let (hits, collapsed) = (&stats["proxy_cache_hits"], &stats["proxy_cache_collapsed"]);
-    assert_eq!(hits.as_u64().unwrap() + collapsed.as_u64().unwrap(), 49, "{stats}");
+    for arch in FORWARDING {
+        let release = Arc::new(AtomicBool::new(false));
+        let released = Arc::clone(&release);
+        let origin = Origin::start(move |_| {
+            while !released.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            reply_with("Cache-Control: max-age=60\r\n", b"once")
+        });
+        let server = caching(&origin, &["--workers", "2", "--arch", arch]);
+        let mut clients: Vec<Client> = (0..50).map(|_| server.connect()).collect();
+        clients.iter_mut().for_each(|client| client.send(request("GET", "/", &[])));
+        until("it is at the origin", || !origin.received().is_empty());
+        thread::sleep(Duration::from_millis(50));
+        release.store(true, Ordering::Relaxed);
+        let replies: Vec<Reply> = clients.iter_mut().map(Client::reply).collect();
+        assert!(replies.iter().all(|reply| reply.text() == "once"));
+        assert_eq!(origin.received().len(), 1);
+        let stats = server.stop_cleanly().stats()["total"].clone();
+        let (hits, collapsed) = (&stats["proxy_cache_hits"], &stats["proxy_cache_collapsed"]);
+        assert_eq!(hits.as_u64().unwrap() + collapsed.as_u64().unwrap(), 49, "{stats}");
+    }
 }
 
 #[test]
@@ -125,35 +130,37 @@ fn who_follows_a_reply_that_is_not_stored_goes_on_by_himself() {
 
 #[test]
 fn a_client_that_leaves_takes_the_reply_from_nobody() {
-    let release = Arc::new(AtomicBool::new(false));
-    let released = Arc::clone(&release);
-    let origin = Origin::start(move |_| {
-        while !released.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(1));
-        }
-        reply_with("Cache-Control: max-age=60\r\n", b"once")
-    });
-    let server = caching(&origin, &["--workers", "1"]);
-    let mut leader = server.connect();
-    leader.send(request("GET", "/", &[]));
-    until("it is at the origin", || !origin.received().is_empty());
-    let mut follower = server.connect();
-    follower.send(request("GET", "/", &[]));
-    thread::sleep(Duration::from_millis(30));
-    drop(leader);
-    thread::sleep(Duration::from_millis(30));
-    release.store(true, Ordering::Relaxed);
-    assert_eq!(follower.reply().text(), "once");
-    // Neither is it lost if nobody waits.
-    release.store(false, Ordering::Relaxed);
-    let mut alone = server.connect();
-    alone.send(request("GET", "/alone", &[]));
-    until("it is at the origin", || origin.received().len() == 2);
-    drop(alone);
-    thread::sleep(Duration::from_millis(30));
-    release.store(true, Ordering::Relaxed);
-    until("it is stored", || is_hit(&server.get("/alone")));
-    assert_eq!(origin.received().len(), 2);
+    for arch in FORWARDING {
+        let release = Arc::new(AtomicBool::new(false));
+        let released = Arc::clone(&release);
+        let origin = Origin::start(move |_| {
+            while !released.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            reply_with("Cache-Control: max-age=60\r\n", b"once")
+        });
+        let server = caching(&origin, &["--workers", "1", "--arch", arch]);
+        let mut leader = server.connect();
+        leader.send(request("GET", "/", &[]));
+        until("it is at the origin", || !origin.received().is_empty());
+        let mut follower = server.connect();
+        follower.send(request("GET", "/", &[]));
+        thread::sleep(Duration::from_millis(30));
+        drop(leader);
+        thread::sleep(Duration::from_millis(30));
+        release.store(true, Ordering::Relaxed);
+        assert_eq!(follower.reply().text(), "once");
+        // Neither is it lost if nobody waits.
+        release.store(false, Ordering::Relaxed);
+        let mut alone = server.connect();
+        alone.send(request("GET", "/alone", &[]));
+        until("it is at the origin", || origin.received().len() == 2);
+        drop(alone);
+        thread::sleep(Duration::from_millis(30));
+        release.store(true, Ordering::Relaxed);
+        until("it is stored", || is_hit(&server.get("/alone")));
+        assert_eq!(origin.received().len(), 2);
+    }
 }
 
 #[test]
@@ -297,15 +304,17 @@ fn a_stale_reply_that_must_be_validated_stands_in_for_nothing() {
 
 #[test]
 fn a_stale_reply_is_sent_while_it_is_validated() {
-    let fields = "Cache-Control: max-age=0, stale-while-revalidate=60\r\nETag: \"v\"\r\n";
-    let origin = counting(fields);
-    let server = caching(&origin, &["--workers", "1"]);
-    assert_eq!(server.get("/").text(), "reply 0");
-    let stale = server.get("/");
-    assert_eq!(stale.text(), "reply 0");
-    assert!(status(&stale).starts_with("weir; hit; detail=stale-while-revalidate"));
-    until("it is brought up to date", || server.get("/").text() != "reply 0");
-    assert!(is_conditional(&origin.received()[1]));
+    for arch in FORWARDING {
+        let fields = "Cache-Control: max-age=0, stale-while-revalidate=60\r\nETag: \"v\"\r\n";
+        let origin = counting(fields);
+        let server = caching(&origin, &["--workers", "1", "--arch", arch]);
+        assert_eq!(server.get("/").text(), "reply 0");
+        let stale = server.get("/");
+        assert_eq!(stale.text(), "reply 0");
+        assert!(status(&stale).starts_with("weir; hit; detail=stale-while-revalidate"));
+        until("it is brought up to date", || server.get("/").text() != "reply 0");
+        assert!(is_conditional(&origin.received()[1]));
+    }
 }
 
 #[test]
