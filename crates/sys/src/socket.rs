@@ -203,6 +203,14 @@ pub fn has_unread(fd: BorrowedFd<'_>) -> bool {
     timed(Call::Ioctl, || rustix::io::ioctl_fionread(fd)).is_ok_and(|bytes| bytes > 0)
 }
 
+/// Returns whether the peer has sent nothing that is unread, and has not ended either: recv(2) with
+/// MSG_PEEK would block.
+pub fn is_quiet(fd: BorrowedFd<'_>) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let seen = timed(Call::Read, || rustix::net::recv(fd, &mut [0_u8; 1], flags));
+    matches!(seen, Err(rustix::io::Errno::AGAIN))
+}
+
 /// Closes a descriptor: an ordinary close, counted by the profile.
 pub fn close(fd: OwnedFd) {
     timed(Call::Close, || drop(fd));
@@ -225,4 +233,25 @@ pub fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<u64> {
         libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes)
     }))?;
     Ok(bytes.max(0) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::fd::AsFd as _;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_is_quiet_until_its_peer_says_something_or_ends() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        assert!(is_quiet(near.as_fd()) && !has_unread(near.as_fd()));
+        far.write_all(b"x").unwrap();
+        assert!(!is_quiet(near.as_fd()) && has_unread(near.as_fd()));
+        assert_eq!(read_slice(near.as_fd(), &mut [0; 8]).unwrap(), 1);
+        assert!(is_quiet(near.as_fd()));
+        drop(far);
+        assert!(!is_quiet(near.as_fd()) && !has_unread(near.as_fd()));
+    }
 }

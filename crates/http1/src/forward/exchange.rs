@@ -276,9 +276,15 @@ impl Exchange {
     /// arrived.
     #[must_use]
     pub fn may_repeat(&self) -> bool {
+        self.is_unanswered() && (!self.has_sent || self.is_harmless())
+    }
+
+    /// Returns whether the request may reach the other server twice: it is idempotent and has no
+    /// content.
+    #[must_use]
+    pub fn is_harmless(&self) -> bool {
         let is_idempotent = !matches!(self.method, Method::Post | Method::Patch | Method::Connect);
-        let is_harmless = is_idempotent && !self.body_begun && self.body.is_done();
-        self.is_unanswered() && (!self.has_sent || is_harmless)
+        is_idempotent && !self.body_begun && self.body.is_done()
     }
 
     /// Returns whether nothing of a reply has arrived.

@@ -10,6 +10,7 @@ use super::forward_failure::Failure;
 use crate::context::WorkerContext;
 use crate::context::forwarded::Forward;
 use crate::context::output::Output;
+use crate::upstream::Reuse;
 
 /// Maximum number of bytes of a reply that wait for the client.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
@@ -20,8 +21,12 @@ const ATTEMPTS_MAX: u8 = 3;
 /// Gets a connection to a server.
 pub(super) fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
     let (now_ns, client) = (context.now_ns(), context.serving);
-    // One that turns out to have ended can be replaced only if the request may be repeated.
-    let reuse = forward.attempts == 0;
+    let reuse = match forward.attempts {
+        0 if forward.exchange.is_harmless() => Reuse::Any,
+        0 => Reuse::Quiet,
+        // The one before had ended, and so may others have.
+        _ => Reuse::None,
+    };
     forward.attempts += 1;
     forward.moved_ns = now_ns;
     let Some(upstreams) = &mut context.upstreams else { return Err(Failure::Unreachable) };

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use weir_accept::upstream::{Arrived, Granted, Outcome, Reason, Ticket};
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
-use weir_sys::client;
 use weir_sys::pipe::Pipe;
 use weir_sys::waker::Waker;
+use weir_sys::{client, socket};
 
 use crate::config::{Config, UpstreamAddress};
 use shared::{Grant, Landing, SharedUpstreams, Whose};
@@ -31,6 +31,18 @@ const PIPE_BYTES: usize = 256 << 10;
 
 /// Maximum number of pipes kept.
 const PIPES_MAX: usize = 16;
+
+/// Connections that may carry a request, of those that are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reuse {
+    /// None.
+    None,
+    /// Those that are not known to have ended. One that has is found out by the request, which can
+    /// be sent again.
+    Any,
+    /// Those that look as if they had not ended: the request cannot be sent twice.
+    Quiet,
+}
 
 /// The upstreams of one loop. Times are nanoseconds on the loop's clock.
 pub(crate) struct Upstreams {
@@ -198,7 +210,7 @@ impl Upstreams {
     }
 
     /// Returns a connection to a server of an upstream, for one client: one that is kept, or a new
-    /// one on which a connect has begun. `reuse`: one that is kept will do.
+    /// one on which a connect has begun. `reuse` says which of those kept will do.
     ///
     /// # Errors
     /// No server can be reached now: connect(2), socket(2).
@@ -206,7 +218,7 @@ impl Upstreams {
         &mut self,
         upstream: usize,
         client: Token,
-        reuse: bool,
+        reuse: Reuse,
         now_ns: u64,
         counters: &mut Counters,
     ) -> io::Result<u32> {
@@ -214,7 +226,7 @@ impl Upstreams {
         let mut last = io::Error::from(io::ErrorKind::NotConnected);
         for _ in 0..self.config.upstreams[upstream].servers.len() {
             let server = self.shared.choose(upstream, shared_ns);
-            if reuse && let Some(slot) = self.sockets.take_idle(upstream, server, client) {
+            if let Some(slot) = self.take_kept(upstream, server, client, reuse) {
                 counters.upstream_reused.one();
                 self.shared.begin(upstream, server);
                 return Ok(slot);
@@ -232,6 +244,28 @@ impl Upstreams {
             }
         }
         Err(last)
+    }
+
+    /// Takes a connection to a server that is kept. With [`Reuse::Quiet`], those that have ended
+    /// since the mechanism was last asked are closed.
+    fn take_kept(
+        &mut self,
+        upstream: usize,
+        server: usize,
+        client: Token,
+        reuse: Reuse,
+    ) -> Option<u32> {
+        if reuse == Reuse::None {
+            return None;
+        }
+        loop {
+            let slot = self.sockets.take_idle(upstream, server, client)?;
+            let socket = self.sockets.get(slot)?;
+            if reuse == Reuse::Any || socket::is_quiet(socket.fd()) {
+                return Some(slot);
+            }
+            self.sockets.close(slot);
+        }
     }
 
     /// Returns whether the checks find every server of an upstream down.
