@@ -96,8 +96,9 @@ fn an_open_loop_is_warmed_up_for_as_long_as_clients_wait() {
     for (id, experiment) in &experiments() {
         for sweep in &experiment.sweep {
             let load = &sweep.load;
-            // httperf and wrk have no warm-up.
-            let warmed = load.generator != Generator::Weir || *load.warmup_s >= *load.timeout_s;
+            // httperf and wrk have no warm-up, and the samples of a day are those of all of it.
+            let has_none = load.generator != Generator::Weir || sweep.day.is_some();
+            let warmed = has_none || *load.warmup_s >= *load.timeout_s;
             assert!(warmed, "{id}: sweep {}", sweep.id);
         }
     }
@@ -230,7 +231,9 @@ fn every_value_that_names_a_server_or_a_metric_is_beside_something() {
             assert!(value.value.is_finite() && !value.place.is_empty(), "{place}");
             let drawn = of_paper.iter().find(|one| {
                 let figures = one.figure.iter().map(|figure| &figure.id);
-                figures.chain(one.table.iter().map(|table| &table.id)).any(|id| *id == value.figure)
+                let tables = one.table.iter().map(|table| &table.id);
+                let scatters = one.scatter.iter().map(|scatter| &scatter.id);
+                figures.chain(tables).chain(scatters).any(|id| *id == value.figure)
             });
             let drawn = drawn.unwrap_or_else(|| panic!("{place}: nothing draws it"));
             if let Some(server) = &value.server {

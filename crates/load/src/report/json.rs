@@ -307,7 +307,7 @@ mod tests {
     fn each_distribution_is_in_microseconds_and_defined() {
         let document = document(false, &fixtures::outcome());
         let clocks = document["clocks"].as_object().unwrap();
-        assert_eq!(clocks.len(), 7);
+        assert_eq!(clocks.len(), 8);
         for (name, summary) in clocks {
             assert_eq!(summary.as_object().unwrap().len(), 12, "{name}");
             let defined = &document["clocks_definition"]["distributions"][name];
