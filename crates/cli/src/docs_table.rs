@@ -15,7 +15,7 @@ use weir_server::{OUTPUTS, PRESETS, Preset, accept, architecture, readiness, slo
 use crate::forwarding::options::EACH;
 
 /// Names of the tables.
-pub(crate) const NAMES: [&str; 26] = [
+pub(crate) const NAMES: [&str; 27] = [
     "architectures",
     "architecture-options",
     "architecture-presets",
@@ -42,6 +42,7 @@ pub(crate) const NAMES: [&str; 26] = [
     "cache-options",
     "forward-architectures",
     "in-flight-policies",
+    "queue-policies",
 ];
 
 /// Renders a table as Markdown; empty for a name not in [`NAMES`].
@@ -63,6 +64,7 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         "cache-options" => options(find(cli, &["serve"]), is_of_cache),
         "forward-architectures" => forward_architectures(),
         "in-flight-policies" => in_flight_policies(),
+        "queue-policies" => queue_policies(),
         "statistics" => statistics(),
         "load-options" => options(find(cli, &["load"]), |_| true),
         "load-scan-options" => {
@@ -113,6 +115,15 @@ fn slot_searches() -> String {
     table(
         ["slots", "how the lowest free one is found", "source"],
         slots::TABLE.iter().map(|row| [code(row.spelling), row.summary.into(), row.source.into()]),
+    )
+}
+
+fn queue_policies() -> String {
+    table(
+        ["policy", "what it is", "source"],
+        accept::upstream::QUEUE_TABLE
+            .iter()
+            .map(|row| [code(row.spelling), row.summary.into(), row.source.into()]),
     )
 }
 

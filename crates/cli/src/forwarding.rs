@@ -4,7 +4,9 @@ pub(crate) mod options;
 mod url;
 
 use weir_server::accept::upstream::{self, UpstreamConfig};
-use weir_server::{HealthCheck, IpNet, Route, Upstream, UpstreamServer, UpstreamTimeouts};
+use weir_server::{
+    HealthCheck, HighPriority, IpNet, Route, Upstream, UpstreamServer, UpstreamTimeouts,
+};
 
 use crate::config_file::{RouteTable, Tables, UpstreamTable};
 use crate::values::{OnOff, ns};
@@ -21,6 +23,7 @@ const FILES: &str = "files";
 pub(crate) struct Forwarding {
     pub upstreams: Vec<Upstream>,
     pub routes: Vec<Route>,
+    pub high_priority: Vec<HighPriority>,
     pub trusted: Vec<IpNet>,
     /// True if connections of trusted networks begin with a header of the PROXY protocol.
     pub proxy_protocol_in: bool,
@@ -76,6 +79,7 @@ impl Forwarding {
         Self {
             upstreams: Vec::new(),
             routes: Vec::new(),
+            high_priority: options.high_priority.clone(),
             trusted: options.trusted_proxy.clone(),
             proxy_protocol_in: options.proxy_protocol_in == OnOff::On,
         }
@@ -137,12 +141,15 @@ fn upstream<'a>(
 
 fn with_servers(name: &str, servers: Vec<UpstreamServer>, options: &UpstreamOptions) -> Upstream {
     let policy = upstream::TABLE.iter().find(|row| row.spelling == options.in_flight_policy);
+    let mut queue_policies = upstream::QUEUE_TABLE.iter();
+    let queue_policy = queue_policies.find(|row| row.spelling == options.queue_policy);
     Upstream {
         name: name.into(),
         servers,
         admission: UpstreamConfig {
             policy: policy.unwrap_or(&upstream::TABLE[0]).spelling,
             limit: options.max_in_flight,
+            queue_policy: queue_policy.unwrap_or(&upstream::QUEUE_TABLE[0]).spelling,
             target_ns: ns(options.queue_target),
         },
         names_server: options.upstream_host == HostChoice::Server,

@@ -150,7 +150,7 @@ fn server_configuration(
     let (arch, arch_settings) = architecture(&options, &strategy)?;
     let timeouts = timeouts(&options);
     check_forwarding(&forwarding, arch, &options.listen)?;
-    let Forwarding { upstreams, routes, trusted, proxy_protocol_in } = forwarding;
+    let Forwarding { upstreams, routes, high_priority, trusted, proxy_protocol_in } = forwarding;
     let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
     Ok(Config {
         arch,
@@ -185,6 +185,7 @@ fn server_configuration(
         cache: caching.cache(&upstreams)?,
         upstreams,
         routes,
+        high_priority,
         trusted,
         proxy_protocol_in,
         timeouts,

@@ -83,6 +83,17 @@ pub enum Target<'b> {
     Asterisk,
 }
 
+impl<'b> Target<'b> {
+    /// Returns the path by which a request is routed; that of an asterisk is `/`.
+    #[must_use]
+    pub const fn path(&self) -> &'b [u8] {
+        match *self {
+            Self::Path { path, .. } => path,
+            Self::Asterisk => b"/",
+        }
+    }
+}
+
 /// Delimitation of the request's content (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use weir_accept::upstream::Class;
 use weir_accept::{PolicyConfig, SynFilter};
 use weir_cache::CacheConfig;
 use weir_content as content;
@@ -111,14 +112,28 @@ impl Route {
     /// Returns whether requests for `path` on `host` (with or without a port) take this route.
     #[must_use]
     pub fn matches(&self, host: Option<&[u8]>, path: &[u8]) -> bool {
-        let is_host = self.host.as_ref().is_none_or(|wanted| {
-            host.is_some_and(|host| without_port(host).eq_ignore_ascii_case(wanted.as_bytes()))
-        });
-        let is_path = path.strip_prefix(self.path.as_bytes()).is_some_and(|rest| {
-            rest.is_empty() || rest.starts_with(b"/") || self.path.ends_with('/')
-        });
-        is_host && is_path
+        is_within(self.host.as_deref(), &self.path, host, path)
     }
+}
+
+/// A part of the site whose requests are of the high class at their upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HighPriority {
+    /// Host, without a port, in lower case; `None` for any.
+    pub host: Option<String>,
+    /// Path, with all below it.
+    pub path: String,
+}
+
+/// Returns whether a request for `path` on `host` is for a part of the site.
+fn is_within(part_host: Option<&str>, part_path: &str, host: Option<&[u8]>, path: &[u8]) -> bool {
+    let is_host = part_host.is_none_or(|wanted| {
+        host.is_some_and(|host| without_port(host).eq_ignore_ascii_case(wanted.as_bytes()))
+    });
+    let is_path = path
+        .strip_prefix(part_path.as_bytes())
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || part_path.ends_with('/'));
+    is_host && is_path
 }
 
 /// Returns a host without its port; an IPv6 address is in brackets.
@@ -179,6 +194,8 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// Cache of what upstreams reply; `None` without one.
     pub cache: Option<ReplyCache>,
+    /// Parts of the site whose requests go first at their upstream.
+    pub high_priority: Vec<HighPriority>,
     /// Networks of proxies whose word on where a request comes from is passed on.
     pub trusted: Vec<IpNet>,
     /// True if connections from those networks, and on Unix sockets, begin with a header of the
@@ -230,6 +247,13 @@ impl Config {
     /// Returns whether an upstream is told of clients' connections by the PROXY protocol.
     pub(crate) fn sends_proxy_headers(&self) -> bool {
         self.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some())
+    }
+
+    /// Returns the class of a request at its upstream.
+    #[must_use]
+    pub fn class_of(&self, host: Option<&[u8]>, path: &[u8]) -> Class {
+        let is_high = |part: &HighPriority| is_within(part.host.as_deref(), &part.path, host, path);
+        if self.high_priority.iter().any(is_high) { Class::High } else { Class::Normal }
     }
 }
 

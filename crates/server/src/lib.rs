@@ -21,8 +21,8 @@ mod upstream;
 mod worker;
 
 pub use config::{
-    Address, Config, Error, ErrorPage, HealthCheck, LogFormat, LogTarget, ReplyCache, Route,
-    Timeouts, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts,
+    Address, Config, Error, ErrorPage, HealthCheck, HighPriority, LogFormat, LogTarget, ReplyCache,
+    Route, Timeouts, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts,
 };
 pub use ipnet::IpNet;
 pub use server::{Server, Signal};

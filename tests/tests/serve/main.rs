@@ -21,6 +21,7 @@ mod output;
 mod peers;
 mod presets;
 mod proxy;
+mod proxy_admission;
 mod proxy_cache;
 mod proxy_chaos;
 mod proxy_peers;

@@ -2,17 +2,22 @@
 
 use super::policy::{Completion, InFlightPolicy, Outcome};
 use super::queue::{Queue, Serial};
+use super::queue_policy::{Asked, Class, QueuePolicy};
 use super::table::UpstreamConfig;
 
-/// Share of the delay target that the oldest request may have waited before the newest goes first.
-const NEWEST_FIRST_SHARE: u64 = 2;
+/// Number of places of which one is a normal request's, while both classes wait; and of those that
+/// may wait.
+const NORMAL_EACH: u32 = 8;
+
+/// Part of a request's time in which another must have waited for the limit to have counted.
+const RECENT_PART: u64 = 20;
 
 /// Completions over which their rate is averaged.
 const RATE_COMPLETIONS: f64 = 64.0;
 
 /// A request's place in the queue, by which it is withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(Serial);
+pub struct Ticket(Class, Serial);
 
 /// What becomes of a request that has just come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +26,8 @@ pub enum Arrived {
     Granted,
     /// It waits.
     Waits(Ticket),
+    /// It is refused at once.
+    Refused(Reason),
 }
 
 /// Reason for refusing a request that waited.
@@ -44,9 +51,15 @@ pub enum Granted<T> {
 /// Admission of requests to one server, for all loops together. `T` says whose a request is.
 pub struct Admission<T> {
     policy: Box<dyn InFlightPolicy>,
+    queue_policy: Box<dyn QueuePolicy>,
     target_ns: u64,
     in_flight: usize,
-    queue: Queue<T>,
+    /// Requests that wait, by class.
+    queues: [Queue<T>; 2],
+    /// Places given to the high class, while both waited, since the last one to the normal.
+    high_places: u32,
+    /// Time at which a request last waited, as far as completions have shown.
+    contended_ns: Option<u64>,
     /// Mean time between completions while requests wait, nanoseconds; 0 before the first.
     interval_ns: f64,
     /// Time of the last completion that left requests waiting.
@@ -62,9 +75,12 @@ impl<T> Admission<T> {
     pub fn new(config: &UpstreamConfig) -> Self {
         Self {
             policy: config.policy(),
+            queue_policy: config.queue_policy(),
             target_ns: config.target_ns,
             in_flight: 0,
-            queue: Queue::new(),
+            queues: [Queue::new(), Queue::new()],
+            high_places: 0,
+            contended_ns: None,
             interval_ns: 0.0,
             completed_ns: None,
             refused: [0; 2],
@@ -72,55 +88,102 @@ impl<T> Admission<T> {
         }
     }
 
-    /// Admits a request, or queues it. [`Admission::next`] must follow.
-    pub fn arrive(&mut self, now_ns: u64, whose: T) -> Arrived {
-        if self.in_flight < self.policy.limit() && self.queue.len() == 0 {
+    /// Admits a request, queues it or refuses it. [`Admission::next`] must follow.
+    pub fn arrive(&mut self, now_ns: u64, asked: Asked, whose: T) -> Arrived {
+        let waiting = self.waiting();
+        if !self.queue_policy.admits(now_ns, asked, waiting) {
+            self.refused[1] += 1;
+            return Arrived::Refused(Reason::Excess);
+        }
+        if self.in_flight < self.policy.limit() && waiting == 0 {
             self.in_flight += 1;
             return Arrived::Granted;
         }
-        let ticket = Ticket(self.queue.push(now_ns, whose));
-        self.waiting_max = self.waiting_max.max(self.queue.len());
+        let class = asked.class;
+        let ticket = Ticket(class, self.queues[class as usize].push(now_ns, whose));
+        self.waiting_max = self.waiting_max.max(waiting + 1);
         Arrived::Waits(ticket)
     }
 
     /// Withdraws a request that waits, because its client has gone; returns whether it waited.
     pub fn withdraw(&mut self, ticket: Ticket) -> bool {
-        self.queue.withdraw(ticket.0)
+        self.queues[ticket.0 as usize].withdraw(ticket.1)
     }
 
     /// Records the end of a request that had a place. [`Admission::next`] must follow.
     pub fn complete(&mut self, now_ns: u64, took_ns: u64, outcome: Outcome) {
-        let (in_flight, waiting) = (self.in_flight, self.queue.len());
+        let (in_flight, waiting) = (self.in_flight, self.waiting());
+        if waiting > 0 {
+            self.contended_ns = Some(now_ns);
+        }
+        let recently_ns = now_ns.saturating_sub(took_ns / RECENT_PART);
+        let is_contended = self.contended_ns.is_some_and(|at_ns| at_ns >= recently_ns);
         self.in_flight = in_flight.saturating_sub(1);
         self.note_rate(now_ns, waiting, outcome);
-        self.policy.completed(now_ns, &Completion { took_ns, outcome, in_flight, waiting });
+        self.policy.completed(now_ns, &Completion { took_ns, outcome, in_flight, is_contended });
     }
 
     /// Returns a request whose wait is over: it has a place, or is refused. To be called until it
     /// returns `None`, after every other call that changes anything, and at
     /// [`Admission::due_ns`].
     pub fn next(&mut self, now_ns: u64) -> Option<Granted<T>> {
-        let waited_ns = now_ns.saturating_sub(self.queue.oldest_ns()?);
         if self.in_flight < self.policy.limit() {
-            let is_late = waited_ns > self.target_ns / NEWEST_FIRST_SHARE;
-            let whose = if is_late { self.queue.pop_newest() } else { self.queue.pop_oldest() }?;
-            self.in_flight += 1;
-            return Some(Granted::Place(whose));
+            return self.give_place(now_ns);
         }
-        let reason = if waited_ns >= self.target_ns {
-            Reason::Stale
-        } else if self.queue.len() > self.waiting_allowed() {
-            Reason::Excess
+        let stale_ns = now_ns.checked_sub(self.target_ns);
+        let oldest = |queue: &mut Queue<T>| queue.oldest_ns();
+        let is_stale = |queue| oldest(queue).zip(stale_ns).is_some_and(|(since, at)| since <= at);
+        let [high, normal] = &mut self.queues;
+        let (queue, reason) = if is_stale(normal) {
+            (normal, Reason::Stale)
+        } else if is_stale(high) {
+            (high, Reason::Stale)
+        } else if self.waiting() > self.waiting_allowed() {
+            let normal_max = (self.waiting_allowed() / NORMAL_EACH as usize).max(1);
+            let [high, normal] = &mut self.queues;
+            let is_in_excess = normal.len() > normal_max || high.len() == 0;
+            (if is_in_excess { normal } else { high }, Reason::Excess)
         } else {
             return None;
         };
+        let (whose, _) = queue.pop_oldest()?;
         self.refused[usize::from(reason == Reason::Excess)] += 1;
-        self.queue.pop_oldest().map(|whose| Granted::Refusal(whose, reason))
+        Some(Granted::Refusal(whose, reason))
+    }
+
+    /// Gives a place to one of those that wait.
+    fn give_place(&mut self, now_ns: u64) -> Option<Granted<T>> {
+        let class = self.next_class();
+        let queue = &mut self.queues[class as usize];
+        let oldest_waited_ns = now_ns.saturating_sub(queue.oldest_ns()?);
+        let taken = if self.queue_policy.takes_newest(oldest_waited_ns) {
+            queue.pop_newest()
+        } else {
+            queue.pop_oldest()
+        };
+        let (whose, since_ns) = taken?;
+        if self.queue_policy.drops(now_ns, now_ns.saturating_sub(since_ns)) {
+            self.refused[0] += 1;
+            return Some(Granted::Refusal(whose, Reason::Stale));
+        }
+        self.in_flight += 1;
+        Some(Granted::Place(whose))
+    }
+
+    /// Returns the class whose turn it is.
+    fn next_class(&mut self) -> Class {
+        let [high, normal] = [&self.queues[0], &self.queues[1]].map(|queue| queue.len() > 0);
+        if high && normal {
+            self.high_places = (self.high_places + 1) % NORMAL_EACH;
+            return if self.high_places == 0 { Class::Normal } else { Class::High };
+        }
+        if high { Class::High } else { Class::Normal }
     }
 
     /// Returns when the oldest request becomes stale.
     pub fn due_ns(&mut self) -> Option<u64> {
-        Some(self.queue.oldest_ns()?.saturating_add(self.target_ns))
+        let since_ns = self.queues.iter_mut().filter_map(Queue::oldest_ns).min()?;
+        Some(since_ns.saturating_add(self.target_ns))
     }
 
     /// Number of requests that have a place.
@@ -132,7 +195,7 @@ impl<T> Admission<T> {
     /// Number of requests that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.queue.len()
+        self.queues.iter().map(Queue::len).sum()
     }
 
     /// Maximum number of requests that have waited at a time.
@@ -160,7 +223,7 @@ impl<T> Admission<T> {
             return usize::MAX;
         }
         let within_target = (self.target_ns as f64 / self.interval_ns) as usize;
-        within_target.max(self.policy.limit())
+        self.queue_policy.waiting_max(within_target.max(self.policy.limit()))
     }
 
     /// Averages the time between completions, while there is always one to be completed.
@@ -203,9 +266,9 @@ mod tests {
     #[test]
     fn nothing_waits_while_a_place_is_free() {
         let mut admission = admission(2);
-        assert_eq!(admission.arrive(0, 1), Arrived::Granted);
-        assert_eq!(admission.arrive(0, 2), Arrived::Granted);
-        waits(admission.arrive(0, 3));
+        assert_eq!(admission.arrive(0, Asked::default(), 1), Arrived::Granted);
+        assert_eq!(admission.arrive(0, Asked::default(), 2), Arrived::Granted);
+        waits(admission.arrive(0, Asked::default(), 3));
         assert_eq!(admission.next(0), None);
         admission.complete(MS, MS, Outcome::Answered);
         assert_eq!(admission.next(MS), Some(Granted::Place(3)));
@@ -215,9 +278,9 @@ mod tests {
     #[test]
     fn the_oldest_goes_first_until_it_has_waited_for_half_the_target() {
         let mut admission = admission(1);
-        admission.arrive(0, 0);
+        admission.arrive(0, Asked::default(), 0);
         for whose in 1..4 {
-            waits(admission.arrive(0, whose));
+            waits(admission.arrive(0, Asked::default(), whose));
         }
         admission.complete(MS, MS, Outcome::Answered);
         assert_eq!(admission.next(MS), Some(Granted::Place(1)));
@@ -233,8 +296,8 @@ mod tests {
     #[test]
     fn a_stale_request_is_served_if_a_place_is_free() {
         let mut admission = admission(1);
-        admission.arrive(0, 0);
-        waits(admission.arrive(0, 1));
+        admission.arrive(0, Asked::default(), 0);
+        waits(admission.arrive(0, Asked::default(), 1));
         admission.complete(500 * MS, MS, Outcome::Answered);
         assert_eq!(admission.next(500 * MS), Some(Granted::Place(1)));
     }
@@ -242,18 +305,18 @@ mod tests {
     #[test]
     fn more_than_can_be_served_in_time_are_refused_oldest_first() {
         let mut admission = admission(1);
-        admission.arrive(0, 0);
+        admission.arrive(0, Asked::default(), 0);
         let mut now_ns = 0;
         // One every 25 ms: four within the target.
         for whose in 1..=100 {
-            waits(admission.arrive(now_ns, whose));
+            waits(admission.arrive(now_ns, Asked::default(), whose));
             while admission.next(now_ns).is_some() {}
             now_ns += 25 * MS;
             admission.complete(now_ns, 25 * MS, Outcome::Answered);
             while admission.next(now_ns).is_some() {}
         }
         for whose in 200..220 {
-            waits(admission.arrive(now_ns, whose));
+            waits(admission.arrive(now_ns, Asked::default(), whose));
         }
         let mut refused = Vec::new();
         while let Some(granted) = admission.next(now_ns) {
@@ -269,8 +332,8 @@ mod tests {
     #[test]
     fn a_client_that_has_gone_is_taken_out() {
         let mut admission = admission(1);
-        admission.arrive(0, 0);
-        let tickets = [1, 2, 3].map(|whose| waits(admission.arrive(0, whose)));
+        admission.arrive(0, Asked::default(), 0);
+        let tickets = [1, 2, 3].map(|whose| waits(admission.arrive(0, Asked::default(), whose)));
         assert!(admission.withdraw(tickets[0]) && admission.withdraw(tickets[2]));
         assert!(!admission.withdraw(tickets[0]));
         assert_eq!(admission.waiting(), 1);
@@ -278,5 +341,49 @@ mod tests {
         assert_eq!(admission.next(60 * MS), Some(Granted::Place(2)));
         assert_eq!(admission.due_ns(), None);
         assert!(!admission.withdraw(tickets[1]));
+    }
+
+    #[test]
+    fn the_high_class_goes_first_but_for_every_eighth_place() {
+        let mut admission = admission(1);
+        let high = Asked { class: Class::High, ..Asked::default() };
+        admission.arrive(0, high, 0);
+        for _ in 0..20 {
+            waits(admission.arrive(0, Asked::default(), 1));
+            waits(admission.arrive(0, high, 2));
+        }
+        let served: Vec<u32> = (0..16)
+            .map(|_| {
+                admission.complete(MS, MS, Outcome::Answered);
+                let Some(Granted::Place(whose)) = admission.next(MS) else { panic!("no place") };
+                whose
+            })
+            .collect();
+        assert_eq!(served.iter().filter(|whose| **whose == 1).count(), 2, "{served:?}");
+        assert_eq!((served[0], served[7], served[15]), (2, 1, 1));
+    }
+
+    #[test]
+    fn the_normal_class_is_refused_first_but_for_its_eighth() {
+        let mut admission = admission(1);
+        let high = Asked { class: Class::High, ..Asked::default() };
+        admission.arrive(0, high, 0);
+        waits(admission.arrive(0, high, 2));
+        for _ in 0..3 {
+            waits(admission.arrive(0, Asked::default(), 1));
+        }
+        // One every 50 ms: two within the target.
+        admission.interval_ns = 50.0 * MS as f64;
+        for _ in 0..2 {
+            assert_eq!(admission.next(MS), Some(Granted::Refusal(1, Reason::Excess)));
+        }
+        assert_eq!(admission.next(MS), None);
+        for _ in 0..2 {
+            waits(admission.arrive(0, high, 2));
+        }
+        for _ in 0..2 {
+            assert_eq!(admission.next(MS), Some(Granted::Refusal(2, Reason::Excess)));
+        }
+        assert_eq!(admission.next(MS), None);
     }
 }

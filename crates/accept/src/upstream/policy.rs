@@ -22,8 +22,10 @@ pub struct Completion {
     pub outcome: Outcome,
     /// Requests in flight with it when it ended, itself included.
     pub in_flight: usize,
-    /// Requests that waited for a place when it ended.
-    pub waiting: usize,
+    /// True if the limit was what bounded the number in flight: a request waited for a place when
+    /// this one ended, or within the last twentieth of its time. Where all end at the same moment,
+    /// they empty the queue.
+    pub is_contended: bool,
 }
 
 /// Decides how many requests a server may have in flight. Times are nanoseconds of one monotonic

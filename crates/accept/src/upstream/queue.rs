@@ -44,17 +44,20 @@ impl<T> Queue<T> {
         self.waiting.front().map(|front| front.since_ns)
     }
 
-    pub(super) fn pop_oldest(&mut self) -> Option<T> {
+    /// Removes the oldest; returns it, and since when it has waited, nanoseconds.
+    pub(super) fn pop_oldest(&mut self) -> Option<(T, u64)> {
         self.oldest_ns()?;
+        let Waiting { since_ns, ticket, .. } = self.waiting.pop_front()?;
         self.live -= 1;
-        self.waiting.pop_front()?.ticket
+        ticket.map(|ticket| (ticket, since_ns))
     }
 
-    pub(super) fn pop_newest(&mut self) -> Option<T> {
-        while let Some(back) = self.waiting.pop_back() {
-            if back.ticket.is_some() {
+    /// Removes the newest; returns it, and since when it has waited, nanoseconds.
+    pub(super) fn pop_newest(&mut self) -> Option<(T, u64)> {
+        while let Some(Waiting { since_ns, ticket, .. }) = self.waiting.pop_back() {
+            if let Some(ticket) = ticket {
                 self.live -= 1;
-                return back.ticket;
+                return Some((ticket, since_ns));
             }
         }
         None

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args, ValueEnum};
-use weir_server::IpNet;
 use weir_server::accept::Limit;
 use weir_server::accept::upstream;
 use weir_server::proxy_protocol::Version;
+use weir_server::{HighPriority, IpNet};
 
 use crate::values::{self, OnOff};
 
@@ -19,6 +19,12 @@ pub(crate) const EACH: &str = "Each upstream";
 pub(crate) struct ForwardOptions {
     #[command(flatten)]
     pub each: UpstreamOptions,
+
+    /// Requests for a host and a path, with all below it, that are sent before others wherever they
+    /// are forwarded to, and refused after them; may be repeated
+    #[arg(long, value_name = "[HOST]/PATH", value_parser = high_priority,
+          help_heading = "Upstreams")]
+    pub high_priority: Vec<HighPriority>,
 
     /// Networks of proxies in front, whose X-Forwarded-* and Forwarded are passed on; may be
     /// repeated
@@ -46,6 +52,11 @@ pub(crate) struct UpstreamOptions {
     #[arg(long, value_name = "NAME", default_value = upstream::TABLE[0].spelling,
           value_parser = policies(), help_heading = EACH)]
     pub in_flight_policy: String,
+
+    /// Which requests are sent first, and how many wait (docs/proxy.md)
+    #[arg(long, value_name = "NAME", default_value = upstream::QUEUE_TABLE[0].spelling,
+          value_parser = queue_policies(), help_heading = EACH)]
+    pub queue_policy: String,
 
     /// Time for which a request may wait for a place before it is refused with 503
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = values::limit,
@@ -167,6 +178,17 @@ impl From<HeaderVersion> for Version {
 
 fn policies() -> PossibleValuesParser {
     PossibleValuesParser::new(upstream::TABLE.iter().map(|row| row.spelling))
+}
+
+fn queue_policies() -> PossibleValuesParser {
+    PossibleValuesParser::new(upstream::QUEUE_TABLE.iter().map(|row| row.spelling))
+}
+
+fn high_priority(text: &str) -> Result<HighPriority, String> {
+    let path_at = text.find('/').ok_or("it begins with a path such as /pay, or HOST/pay")?;
+    let (host, path) = text.split_at(path_at);
+    let host = (!host.is_empty()).then(|| host.to_ascii_lowercase());
+    Ok(HighPriority { host, path: path.to_owned() })
 }
 
 pub(crate) fn network(text: &str) -> Result<IpNet, String> {

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use weir_accept::upstream::{Arrived, Outcome, Reason};
+use weir_accept::upstream::{Arrived, Asked, Outcome, Reason};
 use weir_http1::Request;
 use weir_http1::forward::{Exchange, ReplyPart, RequestFacts};
 use weir_sys::socket;
@@ -46,6 +46,8 @@ impl Forward {
             proxy_protocol: target.proxy_protocol,
             endpoints: info.endpoints,
         };
+        let class = config.class_of(request.host, request.target.path());
+        let asked = Asked { class, user: user_of(client) };
         let now_ns = context.now_ns();
         let token = context.serving;
         context.counters.upstream_requests.one();
@@ -53,13 +55,14 @@ impl Forward {
         let is_down = context.upstreams.as_ref().is_some_and(|all| all.is_down(upstream));
         let arrived = context.upstreams.as_mut().filter(|_| !is_down).map(|all| {
             serial = all.next_serial();
-            all.arrive(upstream, token, serial, now_ns)
+            all.arrive(upstream, asked, token, serial, now_ns)
         });
         let place = match arrived {
             Some(Arrived::Waits(ticket)) => {
                 context.counters.upstream_waited.one();
                 Place::Waits(ticket)
             }
+            Some(Arrived::Refused(reason)) => Place::Refused(reason),
             Some(Arrived::Granted) => Place::Has,
             None => Place::Unavailable,
         };
@@ -263,5 +266,15 @@ impl Forward {
         let instead = Instead { status: failure.status(), fields: failure.fields(), close, logged };
         response::answer_instead(instead, self.answered, info, context, output);
         Ok(())
+    }
+}
+
+/// Returns a hash of a client's address (Fowler, Noll and Vo's).
+fn user_of(client: Option<IpAddr>) -> u32 {
+    let hash = |hash: u32, octet: &u8| (hash ^ u32::from(*octet)).wrapping_mul(0x0100_0193);
+    match client {
+        Some(IpAddr::V4(address)) => address.octets().iter().fold(0x811c_9dc5, hash),
+        Some(IpAddr::V6(address)) => address.octets().iter().fold(0x811c_9dc5, hash),
+        None => 0,
     }
 }

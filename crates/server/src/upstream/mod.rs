@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use weir_accept::upstream::{Arrived, Granted, Outcome, Reason, Ticket};
+use weir_accept::upstream::{Arrived, Asked, Granted, Outcome, Reason, Ticket};
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
 use weir_sys::pipe::Pipe;
@@ -111,18 +111,19 @@ impl Upstreams {
         self.serial
     }
 
-    /// Admits a request to an upstream, or queues it.
+    /// Admits a request to an upstream, queues it or refuses it.
     pub(crate) fn arrive(
         &mut self,
         upstream: usize,
+        asked: Asked,
         client: Token,
         serial: u64,
         now_ns: u64,
     ) -> Arrived {
         let shared_ns = now_ns + self.offset_ns;
         let whose = Whose { loop_index: self.loop_index, token: client, serial };
-        let arrived = self.shared.admission(upstream).arrive(shared_ns, whose);
-        if arrived != Arrived::Granted {
+        let arrived = self.shared.admission(upstream).arrive(shared_ns, asked, whose);
+        if matches!(arrived, Arrived::Waits(_)) {
             let due_ns = now_ns + self.config.upstreams[upstream].admission.target_ns;
             self.due_ns = Some(self.due_ns.map_or(due_ns, |earlier| earlier.min(due_ns)));
             self.hand_out(upstream, now_ns);

@@ -66,6 +66,8 @@ pub struct Backend {
     pub service_ns: f64,
     /// Requests per second, Poisson.
     pub rate: f64,
+    /// Part of the requests that are of the high class.
+    pub high_share: f64,
     /// A time in which it can do less.
     pub impairment: Option<Impairment>,
     /// Admission to it.
@@ -88,6 +90,7 @@ impl Backend {
             service,
             service_ns,
             rate: overload * workers as f64 * 1e9 / service_ns,
+            high_share: 0.0,
             impairment: None,
             admission: UpstreamConfig::default(),
             duration_ns: 60_000_000_000,

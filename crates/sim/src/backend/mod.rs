@@ -10,19 +10,21 @@ mod server;
 
 pub use config::{Backend, Impairment, Service, Sharing};
 
-use rand::SeedableRng;
+use rand::{RngExt as _, SeedableRng};
 use rand_distr::{Distribution as _, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use weir_accept::upstream::{Admission, Arrived, Granted, Outcome};
+use weir_accept::upstream::{Admission, Arrived, Asked, Class, Granted, Outcome};
 
 use crate::time::SECOND_NS;
-use server::{Job, Server};
+use server::{Job, Request, Server};
 
 /// A second of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Second {
     /// Requests answered by the server with what was asked for.
     pub answered: u64,
+    /// Of these, those of the high class.
+    pub answered_high: u64,
     /// Requests refused by the admission.
     pub refused: u64,
     /// Requests refused by the server itself.
@@ -36,7 +38,7 @@ pub struct Second {
 struct Run<'a> {
     backend: &'a Backend,
     arrivals: Xoshiro256PlusPlus,
-    admission: Admission<u64>,
+    admission: Admission<Request>,
     server: Server<'a>,
     seconds: Vec<Second>,
 }
@@ -75,8 +77,14 @@ impl Run<'_> {
 
     /// A request arrives. Returns the time until the next one does.
     fn arrive(&mut self, now_ns: u64) -> u64 {
-        if self.admission.arrive(now_ns, now_ns) == Arrived::Granted {
-            self.server.send(now_ns, now_ns);
+        let is_high = self.arrivals.random::<f64>() < self.backend.high_share;
+        let class = if is_high { Class::High } else { Class::Normal };
+        let request = Request { arrived_ns: now_ns, is_high };
+        let asked = Asked { class, user: self.arrivals.random() };
+        match self.admission.arrive(now_ns, asked, request) {
+            Arrived::Granted => self.server.send(now_ns, request),
+            Arrived::Waits(_) => {}
+            Arrived::Refused(_) => self.second(now_ns).refused += 1,
         }
         let gap: f64 = Exp1.sample(&mut self.arrivals);
         ((gap * 1e9 / self.backend.rate) as u64).max(1)
@@ -84,14 +92,15 @@ impl Run<'_> {
 
     /// A request leaves the server.
     fn end(&mut self, now_ns: u64) {
-        let Some(Job { arrived_ns, sent_ns, outcome }) = self.server.end(now_ns) else { return };
+        let Some(Job { request, sent_ns, outcome }) = self.server.end(now_ns) else { return };
         self.admission.complete(now_ns, now_ns - sent_ns, outcome);
         let limit = self.admission.limit();
         let second = self.second(now_ns);
         second.limit = limit;
         if outcome == Outcome::Answered {
             second.answered += 1;
-            second.responses_us.push(((now_ns - arrived_ns) / 1000) as u32);
+            second.answered_high += u64::from(request.is_high);
+            second.responses_us.push(((now_ns - request.arrived_ns) / 1000) as u32);
         } else {
             second.server_refused += 1;
         }
@@ -101,7 +110,7 @@ impl Run<'_> {
     fn hand_out(&mut self, now_ns: u64) {
         while let Some(granted) = self.admission.next(now_ns) {
             match granted {
-                Granted::Place(arrived_ns) => self.server.send(now_ns, arrived_ns),
+                Granted::Place(request) => self.server.send(now_ns, request),
                 Granted::Refusal(..) => self.second(now_ns).refused += 1,
             }
         }

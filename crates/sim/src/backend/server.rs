@@ -12,10 +12,18 @@ use super::config::{Backend, Impairment, Sharing};
 /// Time after which a request that the server refuses is answered, nanoseconds.
 const REFUSAL_NS: u64 = 200_000;
 
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Request {
+    /// Time at which it came to the admission.
+    pub arrived_ns: u64,
+    pub is_high: bool,
+}
+
 /// A request at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Job {
-    pub arrived_ns: u64,
+    pub request: Request,
     pub sent_ns: u64,
     pub outcome: Outcome,
 }
@@ -47,9 +55,9 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Takes a request that arrived at the admission earlier.
-    pub(super) fn send(&mut self, now_ns: u64, arrived_ns: u64) {
-        let mut job = Job { arrived_ns, sent_ns: now_ns, outcome: Outcome::Answered };
+    /// Takes a request.
+    pub(super) fn send(&mut self, now_ns: u64, request: Request) {
+        let mut job = Job { request, sent_ns: now_ns, outcome: Outcome::Answered };
         if self.served.len() + self.waiting.len() >= self.backend.refuses_beyond {
             job.outcome = Outcome::Refused;
             self.refused.push_back(job);

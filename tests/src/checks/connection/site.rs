@@ -171,6 +171,7 @@ fn plain() -> Config {
         fields: b"X-Served: here\r\n".to_vec(),
         upstreams: Vec::new(),
         routes: Vec::new(),
+        high_priority: Vec::new(),
         cache: None,
         trusted: Vec::new(),
         proxy_protocol_in: false,

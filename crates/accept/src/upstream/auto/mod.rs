@@ -22,7 +22,7 @@
 mod rate;
 
 use super::policy::{Completion, InFlightPolicy, Outcome};
-use rate::{Rates, Sample};
+use rate::{Gain, Rates, Sample};
 
 /// Limit at the start.
 const INITIAL: usize = 8;
@@ -34,8 +34,8 @@ const MAX: usize = 1 << 16;
 const TURN_MIN: f64 = 32.0;
 const TURN_EACH: f64 = 2.0;
 
-/// Rise of the logarithm of the rate at a doubling that is believed at first sight. At worst the
-/// limit is too high for a while.
+/// Rise of the logarithm of the rate at a doubling that is believed if it is only likely. At worst
+/// the limit is too high for a while.
 const RISE_SEEN: f64 = 0.34;
 
 /// Standard errors by which a difference must be sure for the present limit to lose, and for it to
@@ -47,7 +47,7 @@ const LIKELY: f64 = 1.0;
 const WORTH: f64 = 0.125;
 
 /// Number of turns of each limit before the present one loses, and after which a comparison with a
-/// lower one, and with a higher one, ends undecided.
+/// lower one or twice as high a one, and with a higher one, ends undecided.
 const TURNS_MIN: f64 = 4.0;
 const TURNS_MAX: [f64; 2] = [12.0, 24.0];
 
@@ -60,11 +60,8 @@ const SHIFT_MAX: u32 = 3;
 /// since the server may have become larger.
 const HOLD_NS_MIN: u64 = 5_000_000_000;
 const LOWER_NS_MAX: u64 = 600_000_000_000;
-const RAISE_NS_MAX: u64 = 60_000_000_000;
+const RAISE_NS_MAX: u64 = 30_000_000_000;
 const HOLD_PER_LOST: f64 = 200.0;
-
-/// Requests that end for each that a turn needs answered, after which it ends all the same.
-const ENDED_EACH: f64 = 8.0;
 
 /// Share of refusals by the server at which it is seen as full though no request waits.
 const REFUSED_SHARE: f64 = 0.125;
@@ -139,10 +136,11 @@ impl Comparison {
             // Nothing is answered, and another limit would change nothing.
             return Some(Decision::Stay);
         };
-        if self.is_first && mean.log.max(geometric.log) > RISE_SEEN && self.other < MAX {
+        let worth = WORTH * (self.other as f64 / self.base as f64).ln().abs();
+        let seems = |gain: Gain| gain.log > RISE_SEEN && gain.is_above(worth, LIKELY);
+        if self.is_first && (seems(mean) || seems(geometric)) && self.other < MAX {
             return Some(Decision::Double);
         }
-        let worth = WORTH * (self.other as f64 / self.base as f64).ln().abs();
         let certain = if upwards { CERTAIN } else { LIKELY };
         let high_wins = mean.is_above(worth, certain) || geometric.is_above(worth, certain);
         let low_wins = geometric.is_below(worth, CERTAIN) && !high_wins;
@@ -152,7 +150,7 @@ impl Comparison {
         if other_wins && is_settled {
             return Some(Decision::Move);
         }
-        let is_over = of_base.turns >= TURNS_MAX[usize::from(upwards)];
+        let is_over = of_base.turns >= TURNS_MAX[usize::from(upwards && !self.is_first)];
         let stays = base_wins && (is_settled || !upwards) || is_over;
         stays.then_some(Decision::Stay)
     }
@@ -172,8 +170,11 @@ pub struct Auto {
     /// The comparison; `None` while the limit is held.
     comparison: Option<Comparison>,
     sample: Sample,
-    /// Time at which the limit was last changed and kept to: what was sent before does not count.
+    /// Time since which the limit has been kept to: what was sent before does not count.
     since_ns: u64,
+    /// True once a request that was sent under the limit has ended. Those that meet a server whose
+    /// queue is still becoming longer do not count either.
+    is_steady: bool,
     /// Times of the next comparison with a lower limit and with a higher one.
     lower_ns: u64,
     raise_ns: u64,
@@ -190,6 +191,7 @@ impl Auto {
             comparison: Some(Comparison::doubling(INITIAL, Rates::default())),
             sample: Sample::default(),
             since_ns: 0,
+            is_steady: false,
             lower_ns: 0,
             raise_ns: 0,
             lost_ns: 0.0,
@@ -204,6 +206,7 @@ impl Auto {
     fn restart_sample(&mut self, now_ns: u64) {
         self.sample = Sample::default();
         self.since_ns = now_ns;
+        self.is_steady = false;
     }
 
     fn compare(&mut self, now_ns: u64, comparison: Comparison) {
@@ -314,7 +317,7 @@ impl InFlightPolicy for Auto {
 
     fn completed(&mut self, now_ns: u64, completion: &Completion) {
         let refused = self.sample.ended - self.sample.answered;
-        let is_full = completion.waiting > 0
+        let is_full = completion.is_contended
             || completion.outcome == Outcome::Refused
             || refused > REFUSED_SHARE * self.sample.ended;
         if !is_full || completion.in_flight > self.limit {
@@ -324,9 +327,14 @@ impl InFlightPolicy for Auto {
         if completion.outcome == Outcome::Abandoned || sent_ns < self.since_ns {
             return;
         }
+        if !self.is_steady {
+            self.restart_sample(now_ns);
+            self.is_steady = true;
+            return;
+        }
         self.sample.add(completion);
         let length = self.comparison.map_or(TURN_MIN, |comparison| comparison.turn_length());
-        if self.sample.answered < length && self.sample.ended < ENDED_EACH * length {
+        if self.sample.answered < length {
             return;
         }
         match self.comparison {

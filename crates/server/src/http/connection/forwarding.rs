@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use weir_cache::Stored;
-use weir_http1::{Method, Request, Status, Target};
+use weir_http1::{Method, Request, Status};
 
 use super::{Action, Connection, Flow, State};
 use crate::context::WorkerContext;
@@ -196,9 +196,5 @@ fn upstream_of(request: &Request<'_>, context: &WorkerContext) -> Option<usize> 
     if matches!(request.method, Method::Connect | Method::Trace | Method::Purge) {
         return None;
     }
-    let path = match request.target {
-        Target::Path { path, .. } => path,
-        Target::Asterisk => b"/",
-    };
-    context.config.upstream_of(request.host, path)
+    context.config.upstream_of(request.host, request.target.path())
 }
