@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use weir_tests::origin::reply;
+use weir_tests::origin::{Received, reply};
+use weir_tests::wait::until;
 use weir_tests::{Origin, Server, request};
 
 use crate::WEIR;
@@ -46,4 +47,22 @@ fn requests_of_the_high_class_are_sent_first() {
     let expected = ["/first", "/pay/now", "/normal"].map(|path| format!("GET {path} HTTP/1.1"));
     assert_eq!(lines, expected);
     server.stop_cleanly();
+}
+
+#[test]
+fn a_tunnel_takes_no_place() {
+    let origin = Origin::start(|received: &Received| {
+        if received.fields("upgrade").is_empty() {
+            return reply(b"plain");
+        }
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n".to_vec()
+    });
+    let server = proxy(&origin, &[]);
+    let mut tunnel = server.connect();
+    tunnel.send(request("GET", "/tunnel", &["Connection: Upgrade", "Upgrade: echo"]));
+    assert_eq!(tunnel.head().unwrap().status, 101);
+    assert_eq!(server.get("/plain").text(), "plain");
+    // It is still open.
+    tunnel.send(request("GET", "/through", &["Connection: Upgrade", "Upgrade: echo"]));
+    until("the bytes pass", || origin.received().len() == 3);
 }

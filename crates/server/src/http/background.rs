@@ -9,7 +9,7 @@ use weir_sys::socket;
 
 use super::forward_failure::{Failure, Limit};
 use super::response::RequestInfo;
-use super::upstream_io::{connect, receive_reply, send_request, try_again};
+use super::upstream_io::{connect, outcome_of, receive_reply, send_request, try_again};
 use crate::context::WorkerContext;
 use crate::context::forwarded::{Background, CachePart, Forward, Place};
 use crate::context::output::Output;
@@ -166,7 +166,7 @@ fn end(mut forward: Box<Forward>, progress: Progress, context: &mut WorkerContex
         }
         _ => {
             forward.store_reply(context);
-            forward.release(Outcome::Answered, context);
+            forward.release(outcome_of(forward.exchange.status()), context);
         }
     }
     forward.give_up_flight(context);

@@ -205,11 +205,18 @@ impl Forward {
         let Some(upstreams) = &mut context.upstreams else { return };
         self.release_pipe(upstreams);
         if let Some(slot) = self.socket.take() {
-            if outcome == Outcome::Answered {
+            if outcome == Outcome::Answered || self.exchange.part() == ReplyPart::Done {
                 upstreams.note_success(slot, now_ns);
             }
             upstreams.give_back(slot, self.exchange.keeps_upstream(), now_ns);
         }
+        self.return_place(outcome, context);
+    }
+
+    /// Gives back the place alone.
+    pub(super) fn return_place(&mut self, outcome: Outcome, context: &mut WorkerContext) {
+        let now_ns = context.now_ns();
+        let Some(upstreams) = &mut context.upstreams else { return };
         match std::mem::replace(&mut self.place, Place::Returned) {
             Place::Has => {
                 let took_ns = now_ns.saturating_sub(self.placed_ns);

@@ -16,7 +16,9 @@ use super::forward_failure::Failure;
 use super::send::SendOutcome;
 use super::socket::Socket;
 use super::socket_connection::SocketConnection;
-use super::upstream_io::{connect, output_bytes_max, receive_reply, send_request, try_again};
+use super::upstream_io::{
+    connect, outcome_of, output_bytes_max, receive_reply, send_request, try_again,
+};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
 use crate::context::forwarded::{Forward, Place};
@@ -62,7 +64,7 @@ impl<S: Socket> SocketConnection<S> {
             Step::Answer(stored, says) => self.answer_from_cache(forward, &stored, says, context),
             Step::Done => {
                 forward.store_reply(context);
-                forward.release(Outcome::Answered, context);
+                forward.release(outcome_of(forward.exchange.status()), context);
                 forward.give_up_flight(context);
                 let is_tunnel = forward.exchange.status() == 101;
                 let close = forward.close || forward.exchange.ends_by_close() || is_tunnel;
@@ -108,7 +110,7 @@ impl<S: Socket> SocketConnection<S> {
             background::adopt(forward, context);
         } else {
             forward.store_reply(context);
-            forward.release(Outcome::Answered, context);
+            forward.release(outcome_of(forward.exchange.status()), context);
             forward.give_up_flight(context);
         }
         self.end_refusal(request_taken, context)
@@ -318,6 +320,10 @@ impl<S: Socket> SocketConnection<S> {
             return;
         }
         forward.is_recorded = true;
+        if status == 101 {
+            // A tunnel is open for hours, and no request that the server works at.
+            forward.return_place(Outcome::Answered, context);
+        }
         let info = self.request_info();
         let Some(output) = self.output() else { return };
         output.count(status);

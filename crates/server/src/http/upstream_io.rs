@@ -3,6 +3,7 @@
 
 use std::io;
 
+use weir_accept::upstream::Outcome;
 use weir_http1::forward::{ReplyFacts, ReplyPart};
 use weir_sys::socket;
 
@@ -160,4 +161,14 @@ pub(super) fn try_again(forward: &mut Forward, context: &mut WorkerContext) -> R
     context.counters.upstream_repeated.one();
     forward.exchange.repeat();
     Ok(())
+}
+
+/// Returns what a reply says of its server. A refusal is no answer, however soon it came, and a
+/// limit that yields errors serves nobody.
+pub(super) fn outcome_of(status: u16) -> Outcome {
+    match status {
+        429 | 503 => Outcome::Refused,
+        500.. => Outcome::Failed,
+        _ => Outcome::Answered,
+    }
 }
