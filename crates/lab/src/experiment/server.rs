@@ -147,6 +147,9 @@ pub struct ProxySettings {
     /// Makes it a proxy of a `weir serve` on the same processors, which burns this many
     /// microseconds per request.
     pub proxy_burn_us: Option<ProxyBurnUs>,
+    /// proxy-burn-us: true to run that server on the client's processors, as on a machine of its
+    /// own.
+    pub upstream_apart: bool,
 }
 
 /// Settings of haproxy.
@@ -160,6 +163,9 @@ pub struct HaproxySettings {
     /// Makes it a proxy of a `weir serve` on the same processors, which burns this many
     /// microseconds per request.
     pub proxy_burn_us: Option<ProxyBurnUs>,
+    /// proxy-burn-us: true to run that server on the client's processors, as on a machine of its
+    /// own.
+    pub upstream_apart: bool,
     /// Maximum number of requests in flight behind it (`maxconn` of the server); unlimited without.
     pub in_flight: Option<Count>,
     /// Maximum time for which a request waits for its turn, milliseconds (`timeout queue`).
@@ -220,9 +226,14 @@ impl ServerSpec {
         }
     }
 
-    /// Returns whether it is a `weir proxy` whose upstream runs on the client's processors.
+    /// Returns whether it is a proxy whose upstream runs on the client's processors.
     pub fn is_upstream_apart(&self) -> bool {
-        self.weir().is_some_and(|weir| weir.proxy && weir.upstream_apart)
+        match &self.program {
+            Program::Weir(weir) => weir.proxy && weir.upstream_apart,
+            Program::Nginx(proxy) => proxy.proxy_burn_us.is_some() && proxy.upstream_apart,
+            Program::Haproxy(proxy) => proxy.proxy_burn_us.is_some() && proxy.upstream_apart,
+            _ => false,
+        }
     }
 
     /// Returns whether it is a `weir proxy`.

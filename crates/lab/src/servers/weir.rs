@@ -43,6 +43,8 @@ pub(super) const ALLOWED: AllowList = AllowList {
         ("--accept-policy", ValueShape::Word),
         ("--accept-queue-times", ValueShape::Switch),
         ("--body-timeout", ValueShape::Quantity),
+        ("--cache", ValueShape::Quantity),
+        ("--cache-heuristic", ValueShape::Number),
         ("--cache-size", ValueShape::Quantity),
         ("--cache-valid", ValueShape::Quantity),
         ("--caching", ValueShape::Switch),
