@@ -42,11 +42,8 @@ pub(crate) fn serve(options: ServeOptions, tables: &Tables) -> Result<ExitCode, 
 /// # Errors
 /// A sentence: the options ask for something that cannot be provided.
 pub(crate) fn proxy(options: ProxyOptions) -> Result<ExitCode, String> {
-    let stats_json = options.server.stats_json.clone();
-    let ProxyOptions { urls, forward, caching, server } = options;
-    let forwarding = forwarding::of_proxy(&urls, &forward)?;
-    let config = server_configuration(server, PathBuf::from("."), forwarding, caching)?;
-    run(config, &urls.join(", "), stats_json.as_deref())
+    let (stats_json, urls) = (options.server.stats_json.clone(), options.urls.join(", "));
+    run(proxy_configuration(options)?, &urls, stats_json.as_deref())
 }
 
 /// Runs a server. `what`: what it serves.
@@ -76,24 +73,25 @@ fn run(config: Config, what: &str, stats_json: Option<&Path>) -> Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks the options of a `weir serve`, as far as that is possible without serving.
+/// Checks the command line of a `weir serve` or `weir proxy`, from its subcommand on, as far as that
+/// is possible without serving.
 ///
 /// # Errors
 /// A sentence, as the server would say it at its start.
-pub(crate) fn check(options: &[String]) -> Result<(), String> {
-    let args = ["weir", "serve", "."].into_iter().chain(options.iter().map(String::as_str));
+pub(crate) fn check(words: &[String]) -> Result<(), String> {
+    let args = std::iter::once("weir").chain(words.iter().map(String::as_str));
     let args: Vec<OsString> = args.map(OsString::from).collect();
     let matches =
         Cli::command().try_get_matches_from(&args).map_err(|error| one_sentence(&error))?;
     let Merged { args, tables } = config_file::with_config_file(args, &matches)?;
     let named = matches.subcommand().and_then(|(_, serve)| serve.value_source("mechanism"));
     let is_named = named == Some(ValueSource::CommandLine);
-    let Task::Serve(options) =
-        Cli::try_parse_from(args).map_err(|error| one_sentence(&error))?.task
-    else {
-        return Ok(());
+    let config = match Cli::try_parse_from(args).map_err(|error| one_sentence(&error))?.task {
+        Task::Serve(options) => configuration(*options, &tables)?,
+        Task::Proxy(options) => proxy_configuration(*options)?,
+        _ => return Ok(()),
     };
-    let architecture = configuration(*options, &tables)?.arch.row();
+    let architecture = config.arch.row();
     if is_named && !architecture.takes_mechanism {
         return Err(format!("--arch {} takes no mechanism", architecture.spelling));
     }
@@ -130,6 +128,13 @@ fn configuration(options: ServeOptions, tables: &Tables) -> Result<Config, Strin
     let ServeOptions { root, server, routes, forward, caching } = options;
     let forwarding = forwarding::of_routes(&routes, tables, &forward)?;
     server_configuration(server, root, forwarding, caching)
+}
+
+/// Builds the configuration of a proxy.
+fn proxy_configuration(options: ProxyOptions) -> Result<Config, String> {
+    let ProxyOptions { urls, forward, caching, server } = options;
+    let forwarding = forwarding::of_proxy(&urls, &forward)?;
+    server_configuration(server, PathBuf::from("."), forwarding, caching)
 }
 
 fn server_configuration(
@@ -422,13 +427,14 @@ mod tests {
     #[test]
     fn a_combination_is_refused_in_the_servers_words() {
         let refused = |line: &str| {
-            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            check(&words).expect_err(line)
+            let words = ["serve", "."].into_iter().chain(line.split(' '));
+            check(&words.map(str::to_owned).collect::<Vec<_>>()).expect_err(line)
         };
         assert!(refused("--arch fibre").contains("fibre"));
         assert!(refused("--arch threads --mechanism poll").contains("mechanism"));
         assert!(refused("--arch fiber --arch-option pool").contains("pool"));
         assert!(refused("--arch ring --arch-option sqpoll=2").contains("sqpoll"));
         assert!(refused("--arch-option pool=7").contains("pool"));
+        assert!(refused("--cache 1M").contains("upstreams"));
     }
 }

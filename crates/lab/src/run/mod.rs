@@ -56,7 +56,8 @@ pub struct RunRequest {
     /// True if options of other programs that are on no allow-list are passed on: the operator
     /// trusts the experiment as much as a program.
     pub allow_any_options: bool,
-    /// The server's own check of a command line of `weir serve`; its error is a sentence.
+    /// The server's own check of a command line, from its subcommand on; its error is a
+    /// sentence.
     pub check_server: fn(&[String]) -> Result<(), String>,
 }
 

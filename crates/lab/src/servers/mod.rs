@@ -91,11 +91,13 @@ pub(crate) fn lighttpd_can_compress() -> bool {
     lighttpd::can_compress()
 }
 
-/// Returns the command line by which a `weir serve` is told its settings and options in an
-/// experiment, without what differs from run to run; `None` for the other programs.
+/// Returns the command line by which a weir is told its settings and options in an experiment, from
+/// its subcommand on, without what differs from run to run; `None` for the other programs.
 pub fn command_line(spec: &ServerSpec) -> Option<Vec<String>> {
     spec.weir()?;
-    Some(weir::settings(spec).into_iter().chain(spec.options.iter().cloned()).collect())
+    let task = if spec.is_weir_proxy() { ["proxy", "unix:upstream.sock"] } else { ["serve", "."] };
+    let task = task.map(str::to_owned).into_iter();
+    Some(task.chain(weir::settings(spec)).chain(spec.options.iter().cloned()).collect())
 }
 
 /// Starts a server, and its upstreams if it is a proxy, and returns when its port listens. Nothing
