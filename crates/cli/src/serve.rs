@@ -73,8 +73,8 @@ fn run(config: Config, what: &str, stats_json: Option<&Path>) -> Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks the command line of a `weir serve` or `weir proxy`, from its subcommand on, as far as that
-/// is possible without serving.
+/// Checks the command line of a `weir serve` or `weir proxy`, from its subcommand on, as far as
+/// that is possible without serving.
 ///
 /// # Errors
 /// A sentence, as the server would say it at its start.
