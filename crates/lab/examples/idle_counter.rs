@@ -4,11 +4,10 @@
 //!
 //! `cargo run --release -p weir-lab --example idle_counter -- CPU OTHER_CPU > FILE`
 //!
-//! A load by bursts works and sleeps in turn. Its truth is its own processor time, which the kernel
-//! accounts exactly (CLOCK_THREAD_CPUTIME_ID), and, apart, what each sleep costs beyond that: timer
-//! interrupt and switches, measured by the same counter with bursts of no work. A load by packets
-//! answers datagrams from the other processor with some work for each. What a packet itself costs
-//! is not known: its truth is a difference, between the same packets with and without work.
+//! A load by bursts works and sleeps in turn; one by packets waits for datagrams from the other
+//! processor and works for each. The truth is the load's own processor time, which the kernel
+//! accounts exactly (CLOCK_THREAD_CPUTIME_ID), and what each wait costs beyond that: interrupt and
+//! switches, measured by the same counter with the same load without work, in the same round.
 
 use std::fs;
 use std::hint::black_box;
@@ -20,18 +19,22 @@ use std::time::{Duration, Instant};
 
 use weir_lab::measure::idle_counter::IdleCounter;
 use weir_lab::record::CoreTime;
-use weir_sys::process::{pin_thread, set_timer_slack, thread_cpu_clock_ns};
+use weir_sys::process::{pin_thread, set_timer_slack, thread_cpu_clock_ns, thread_usage};
 
-/// Length of a measurement.
-const WINDOW: Duration = Duration::from_secs(3);
-/// Length of a calibration.
-const CALIBRATION: Duration = Duration::from_millis(400);
+/// Shortest window of a measurement; it is a whole number of bursts.
+const WINDOW: Duration = Duration::from_millis(400);
+/// Length of a calibration. There is one before and one after each window.
+const CALIBRATION: Duration = Duration::from_millis(100);
 /// Time for which a load runs before it is measured.
-const SETTLING: Duration = Duration::from_millis(100);
+const SETTLING: Duration = Duration::from_millis(50);
 /// Shares of the processor that the loads take, %.
 const SHARES: [f64; 5] = [5.0, 20.0, 50.0, 80.0, 95.0];
 /// Share above which a processor is full: the sleeps take what the bursts leave, %.
 const REACHABLE: f64 = 98.0;
+/// Number of rounds of a comparison.
+const ROUNDS: usize = 8;
+/// Shortest window of the kernel's ticks, which are 4 ms or 10 ms long.
+const TICKS_WINDOW: Duration = Duration::from_secs(1);
 /// Additions of a sample of the processor's speed.
 const ADDITIONS: u64 = 1_000_000;
 /// Lengths of the bursts, microseconds.
@@ -44,7 +47,10 @@ struct Shares {
     counter: f64,
     /// The load's own processor time.
     own: f64,
-    doubt: String,
+    /// Number of times per second that it waited.
+    waits_per_s: f64,
+    /// True if the processor's speed changed by more than 3 %, or the host took more than 3 %.
+    is_doubted: bool,
 }
 
 fn main() -> Result<(), Failure> {
@@ -53,9 +59,19 @@ fn main() -> Result<(), Failure> {
     let other = cpus.next().unwrap_or(Ok(1))?;
     pin_thread(other)?;
     println!("# Accuracy of the idle counter\n");
-    println!("All figures are % of one processor, over {} s.\n", WINDOW.as_secs());
-    bursts(cpu)?;
-    packets(cpu, other)?;
+    println!(
+        "All figures are % of one processor, medians of {ROUNDS} rounds of {} ms or a little more, \
+         each between two calibrations of {} ms. Rounds in which the processor's speed changed by \
+         more than 3 %, or the host took more than 3 %, are left out, as the lab does.\n",
+        WINDOW.as_millis(),
+        CALIBRATION.as_millis()
+    );
+    let ticks = bursts_by_ticks(cpu)?;
+    // On both: a sibling that is idle in one window and busy in the other changes the speed.
+    let counter = IdleCounter::start(&[cpu, other])?;
+    bursts(&counter, cpu, ticks)?;
+    packets(&counter, [cpu, other])?;
+    drop(counter);
     cost(cpu, other)?;
     Ok(())
 }
@@ -86,8 +102,6 @@ fn cost(cpu: usize, other: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Rounds of a comparison, each with and without.
-const ROUNDS: usize = 8;
 /// Length of a round of requests.
 const ROUND: Duration = Duration::from_millis(600);
 
@@ -160,92 +174,146 @@ fn answered(cpu: usize, other: usize, rate: u32) -> Result<(f64, f64), Failure> 
     Ok((ran_ns as f64 / 1e3 / trips.len() as f64, trip_us))
 }
 
-fn bursts(cpu: usize) -> Result<(), Failure> {
+/// Measures every load by bursts by the kernel's ticks, %.
+fn bursts_by_ticks(cpu: usize) -> Result<Vec<f64>, Failure> {
+    let loads = BURSTS_US.into_iter().flat_map(|burst_us| SHARES.map(|share| (burst_us, share)));
+    let measured = loads.map(|(burst_us, share)| {
+        let cycle_us = burst_us as f64 * 100.0 / share;
+        let window = TICKS_WINDOW.max(whole_cycles(cycle_us));
+        by_ticks(cpu, window, move |is_over| in_bursts(cpu, burst_us, cycle_us, is_over))
+    });
+    measured.collect()
+}
+
+fn bursts(counter: &IdleCounter, cpu: usize, ticks: Vec<f64>) -> Result<(), Failure> {
+    let mut ticks = ticks.into_iter();
     println!("## Bursts\n");
     println!(
-        "| burst, us | wanted | load's own time | sleeps | truth | counter | off | ticks | off |"
+        "| burst, us | wanted | load's own time | waits | truth | off, median | off, middle half | \
+         rounds | ticks, off |"
     );
     println!("|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
     for burst_us in BURSTS_US {
         for share in SHARES {
             let cycle_us = burst_us as f64 * 100.0 / share;
-            // The sleep's own end: bursts of no work at the same rate.
-            let idle = measure(cpu, move |is_over| in_bursts(cpu, 0, cycle_us, is_over))?;
-            let sleeps = idle.counter - idle.own;
-            let got = measure(cpu, move |is_over| in_bursts(cpu, burst_us, cycle_us, is_over))?;
-            let ticks = by_ticks(cpu, move |is_over| in_bursts(cpu, burst_us, cycle_us, is_over))?;
-            let truth = got.own + sleeps;
-            if truth > REACHABLE {
-                println!("| {burst_us} | {share} | {:.2} | {sleeps:.2} | full | | | | |", got.own);
-                continue;
+            let window = whole_cycles(cycle_us);
+            let load =
+                move |burst_us| move |over: &AtomicBool| in_bursts(cpu, burst_us, cycle_us, over);
+            let mut rounds = Rounds::default();
+            for _ in 0..ROUNDS {
+                let idle = measure(counter, cpu, window, load(0))?;
+                rounds.add(&idle, &measure(counter, cpu, window, load(burst_us))?);
             }
-            println!(
-                "| {burst_us} | {share} | {:.2} | {sleeps:.2} | {truth:.2} | {:.2} | {:+.2} | \
-                 {ticks:.2} | {:+.2} |{}",
-                got.own,
-                got.counter,
-                got.counter - truth,
-                ticks - truth,
-                got.doubt
-            );
+            let row = rounds.row();
+            let ticks = ticks.next().ok_or("no ticks")?;
+            println!("| {burst_us} | {share} | {row} {:+.2} |", ticks - rounds.truth());
         }
     }
     println!();
     Ok(())
 }
 
-fn packets(cpu: usize, other: usize) -> Result<(), Failure> {
+/// Returns the shortest window that is long enough and a whole number of cycles.
+fn whole_cycles(cycle_us: f64) -> Duration {
+    let cycles = (WINDOW.as_secs_f64() * 1e6 / cycle_us).ceil();
+    Duration::from_secs_f64(cycles * cycle_us / 1e6)
+}
+
+/// Rounds of one load: the load's own time, the truth, and the counter's distance from it, %.
+#[derive(Default)]
+struct Rounds {
+    own: Vec<f64>,
+    truths: Vec<f64>,
+    off: Vec<f64>,
+}
+
+impl Rounds {
+    /// Adds a round, unless the processor's speed or the host leave it in doubt. The truth is the
+    /// load's own time and what its waits cost besides, which `idle` tells: the same load without
+    /// work.
+    fn add(&mut self, idle: &Shares, got: &Shares) {
+        let each = (idle.counter - idle.own) / idle.waits_per_s.max(1.0);
+        let truth = got.own + each * got.waits_per_s;
+        self.own.push(got.own);
+        self.truths.push(truth);
+        if !(idle.is_doubted || got.is_doubted) {
+            self.off.push(got.counter - truth);
+        }
+    }
+
+    fn truth(&self) -> f64 {
+        weir_stats::median(&self.truths).unwrap_or(f64::NAN)
+    }
+
+    /// Returns the last columns of a row.
+    fn row(&self) -> String {
+        let (truth, own) = (self.truth(), weir_stats::median(&self.own).unwrap_or(f64::NAN));
+        let front = format!("{own:.2} | {:.2} | {truth:.2}", truth - own);
+        if truth > REACHABLE {
+            return format!("{front} | full | | |");
+        }
+        let at = |q| weir_stats::quantile(&self.off, q).unwrap_or(f64::NAN);
+        let (low, median, high) = (at(0.25), at(0.5), at(0.75));
+        format!("{front} | {median:+.2} | {low:+.2} to {high:+.2} | {} |", self.off.len())
+    }
+}
+
+fn packets(counter: &IdleCounter, cpus: [usize; 2]) -> Result<(), Failure> {
     println!("## Packets\n");
-    println!("| packets per s | work, us | counter without | with | difference | truth | off |");
-    println!("|--:|--:|--:|--:|--:|--:|--:|");
-    let per_us = additions_per_us(cpu)?;
+    println!(
+        "| packets per s | work, us | load's own time | waits | truth | off, median | \
+         off, middle half | rounds |"
+    );
+    println!("|--:|--:|--:|--:|--:|--:|--:|--:|");
+    let per_us = additions_per_us(cpus[0])?;
     for (rate, work_us) in [(1000, 50), (10_000, 20), (10_000, 50), (20_000, 20), (40_000, 10)] {
-        let without = by_packets(cpu, other, rate, 0)?;
-        let with = by_packets(cpu, other, rate, (per_us * f64::from(work_us)) as u64)?;
-        let (less, more) = (without.0.counter, with.0.counter);
-        let truth = with.1 as f64 * f64::from(work_us) / 1e6 / WINDOW.as_secs_f64() * 100.0;
-        let found = more - less;
-        println!(
-            "| {rate} | {work_us} | {less:.2} | {more:.2} | {found:.2} | {truth:.2} | {:+.2} |{}",
-            found - truth,
-            with.0.doubt
-        );
+        let mut rounds = Rounds::default();
+        for _ in 0..ROUNDS {
+            let idle = by_packets(counter, cpus, rate, 0)?;
+            let additions = (per_us * f64::from(work_us)) as u64;
+            let got = by_packets(counter, cpus, rate, additions)?;
+            rounds.add(&idle, &got);
+        }
+        println!("| {rate} | {work_us} | {}", rounds.row());
     }
     Ok(())
 }
 
-/// Measures a processor while a load runs, which returns its own time in nanoseconds.
+/// Measures a processor while a load runs on it.
 fn measure(
+    counter: &IdleCounter,
     cpu: usize,
-    load: impl FnOnce(&AtomicBool) -> u64 + Send + 'static,
+    window: Duration,
+    load: impl FnOnce(&AtomicBool) + Send + 'static,
 ) -> Result<Shares, Failure> {
-    let counter = IdleCounter::start(&[cpu])?;
     let first = counter.read();
     let before_rates = counter.calibrate(CALIBRATION);
     let is_over = Arc::new(AtomicBool::new(false));
     let running = thread::spawn({
         let is_over = Arc::clone(&is_over);
         move || {
-            let began = Instant::now();
-            load(&is_over) as f64 / began.elapsed().as_nanos() as f64
+            let (began, began_ns) = (Instant::now(), thread_cpu_clock_ns());
+            let waits = thread_usage().switches_voluntary;
+            load(&is_over);
+            let own_ns = thread_cpu_clock_ns() - began_ns;
+            let waits = thread_usage().switches_voluntary - waits;
+            let seconds = began.elapsed().as_secs_f64();
+            (own_ns as f64 / 1e9 / seconds, waits as f64 / seconds)
         }
     });
     thread::sleep(SETTLING);
     let before = counter.read();
-    thread::sleep(WINDOW);
+    thread::sleep(window);
     let after = counter.read();
     is_over.store(true, Ordering::Relaxed);
-    let own_share = running.join().map_err(|_| "the load panicked")?;
+    let (own_share, waits_per_s) = running.join().map_err(|_| "the load panicked")?;
     let rates = [&before_rates, &counter.calibrate(CALIBRATION)];
     let time: CoreTime = after.core_time(&before, &first, rates, &[cpu]);
     Ok(Shares {
         counter: 100.0 * time.busy_s / time.total_s,
         own: 100.0 * own_share,
-        doubt: if time.drift > 0.03 || time.stolen_share > 0.03 {
-            format!(" drift {:.1} %, stolen {:.1} %", 100.0 * time.drift, 100.0 * time.stolen_share)
-        } else {
-            String::new()
-        },
+        waits_per_s,
+        is_doubted: time.drift > 0.03 || time.stolen_share > 0.03,
     })
 }
 
@@ -253,7 +321,8 @@ fn measure(
 /// time they would include.
 fn by_ticks(
     cpu: usize,
-    load: impl FnOnce(&AtomicBool) -> u64 + Send + 'static,
+    window: Duration,
+    load: impl FnOnce(&AtomicBool) + Send + 'static,
 ) -> Result<f64, Failure> {
     let is_over = Arc::new(AtomicBool::new(false));
     let running = thread::spawn({
@@ -262,7 +331,7 @@ fn by_ticks(
     });
     thread::sleep(SETTLING);
     let (ticks, at) = (busy_ticks(cpu)?, Instant::now());
-    thread::sleep(WINDOW);
+    thread::sleep(window);
     let (ticks, window_s) = (busy_ticks(cpu)? - ticks, at.elapsed().as_secs_f64());
     is_over.store(true, Ordering::Relaxed);
     running.join().map_err(|_| "the load panicked")?;
@@ -271,11 +340,11 @@ fn by_ticks(
 }
 
 /// Works for `burst_us` at the start of each cycle.
-fn in_bursts(cpu: usize, burst_us: u64, cycle_us: f64, is_over: &AtomicBool) -> u64 {
+fn in_bursts(cpu: usize, burst_us: u64, cycle_us: f64, is_over: &AtomicBool) {
     if pin_thread(cpu).is_err() || set_timer_slack().is_err() {
-        return 0;
+        return;
     }
-    let (began, began_ns) = (Instant::now(), thread_cpu_clock_ns());
+    let began = Instant::now();
     let mut cycles = 0.0;
     while !is_over.load(Ordering::Relaxed) {
         let at = Instant::now();
@@ -284,46 +353,35 @@ fn in_bursts(cpu: usize, burst_us: u64, cycle_us: f64, is_over: &AtomicBool) -> 
         let next = began + Duration::from_nanos((cycles * cycle_us * 1000.0) as u64);
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
-    thread_cpu_clock_ns() - began_ns
 }
 
-/// Measures a processor that answers datagrams with some work for each; returns their number in the
-/// window too.
+/// Measures a processor that receives datagrams, with some work for each.
 fn by_packets(
-    cpu: usize,
-    other: usize,
+    counter: &IdleCounter,
+    [cpu, other]: [usize; 2],
     rate: u32,
     additions: u64,
-) -> Result<(Shares, u64), Failure> {
+) -> Result<Shares, Failure> {
     let receiver = UdpSocket::bind("127.0.0.1:0")?;
     receiver.set_read_timeout(Some(Duration::from_millis(50)))?;
     let to = receiver.local_addr()?;
-    let answered = Arc::new(std::sync::atomic::AtomicU64::new(0));
     let is_over = Arc::new(AtomicBool::new(false));
     let sender = thread::spawn({
         let is_over = Arc::clone(&is_over);
         move || send(to, other, rate, &is_over)
     });
-    let shares = measure(cpu, {
-        let answered = Arc::clone(&answered);
-        move |is_over| {
-            let began_ns = thread_cpu_clock_ns();
-            let mut bytes = [0; 64];
-            let _ = pin_thread(cpu);
-            while !is_over.load(Ordering::Relaxed) {
-                if receiver.recv(&mut bytes).is_ok() {
-                    work(additions);
-                    answered.fetch_add(1, Ordering::Relaxed);
-                }
+    let shares = measure(counter, cpu, WINDOW, move |is_over| {
+        let mut bytes = [0; 64];
+        let _ = pin_thread(cpu);
+        while !is_over.load(Ordering::Relaxed) {
+            if receiver.recv(&mut bytes).is_ok() {
+                work(additions);
             }
-            thread_cpu_clock_ns() - began_ns
         }
     })?;
     is_over.store(true, Ordering::Relaxed);
     sender.join().map_err(|_| "the sender panicked")??;
-    let whole_s = WINDOW.as_secs_f64() + 0.1;
-    let in_window = answered.load(Ordering::Relaxed) as f64 * WINDOW.as_secs_f64() / whole_s;
-    Ok((shares, in_window as u64))
+    Ok(shares)
 }
 
 fn send(
