@@ -23,7 +23,7 @@ pub enum Joined {
 /// The end of a flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Landed<W> {
-    /// Those who waited for it.
+    /// Requests that waited for it.
     pub followers: Vec<W>,
     /// True if its reply may be stored: nothing has changed the resource since it began.
     pub is_current: bool,

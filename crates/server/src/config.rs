@@ -165,7 +165,7 @@ pub struct Config {
     pub mechanism: readiness::MechanismName,
     /// Settings of the mechanism.
     pub mechanism_settings: readiness::settings::Settings,
-    /// How the lowest free slot for a connection is found.
+    /// Search for the lowest free slot of a connection.
     pub slots: SlotSearch,
     /// Accept strategy.
     pub strategy: Strategy,

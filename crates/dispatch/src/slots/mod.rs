@@ -7,7 +7,7 @@ mod tree;
 pub use scan::SlotScan;
 pub use tree::SlotTree;
 
-/// How the lowest free slot is found.
+/// Search for the lowest free slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SlotSearch {
     /// By a tree of bitmaps.
@@ -24,7 +24,7 @@ pub struct Row {
     pub search: SlotSearch,
     /// Its name in options and pages.
     pub spelling: &'static str,
-    /// What it is, in a line.
+    /// Description, in a single line.
     pub summary: &'static str,
     /// The paper's name for it.
     pub source: &'static str,

@@ -1,4 +1,4 @@
-//! What a header says.
+//! The contents of a header.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,6 +1,6 @@
 //! The smallest limit at which one more request in flight completes no more of them.
 //!
-//! What is maximised is the number of requests answered per second. A server with `k` workers
+//! The number of requests answered per second is maximised. A server with `k` workers
 //! answers more of them the more are in flight, up to `k`; beyond that they only wait there instead
 //! of here, where the newest could go first and a client that has gone could be taken out. A long
 //! response time alone changes nothing: it may be what a request costs.

@@ -24,7 +24,7 @@ const SETTLE_WAITS: usize = 100;
 /// those at the end that must report nothing.
 const CALM_WAITS: usize = 100;
 const CALM_AT_LAST: usize = 4;
-/// What a connection may wait for.
+/// Interests of a connection.
 const STREAM_INTERESTS: [Interest; 4] =
     [Interest::Read, Interest::Write, Interest::Either, Interest::Nothing];
 /// More than any buffer of the fake kernel.
