@@ -32,7 +32,7 @@ const SHARES: [f64; 5] = [5.0, 20.0, 50.0, 80.0, 95.0];
 /// Share above which a processor is full: the sleeps take what the bursts leave, %.
 const REACHABLE: f64 = 98.0;
 /// Number of rounds of a comparison.
-const ROUNDS: usize = 8;
+const ROUNDS: usize = 16;
 /// Shortest window of the kernel's ticks, which are 4 ms or 10 ms long.
 const TICKS_WINDOW: Duration = Duration::from_secs(1);
 /// Additions of a sample of the processor's speed.
@@ -49,7 +49,8 @@ struct Shares {
     own: f64,
     /// Number of times per second that it waited.
     waits_per_s: f64,
-    /// True if the processor's speed changed by more than 3 %, or the host took more than 3 %.
+    /// True if the idle processor was 3 % more or less idle after than before, or the host took
+    /// more than 3 %.
     is_doubted: bool,
 }
 
@@ -61,8 +62,9 @@ fn main() -> Result<(), Failure> {
     println!("# Accuracy of the idle counter\n");
     println!(
         "All figures are % of one processor, medians of {ROUNDS} rounds of {} ms or a little more, \
-         each between two calibrations of {} ms. Rounds in which the processor's speed changed by \
-         more than 3 %, or the host took more than 3 %, are left out, as the lab does.\n",
+         each between two calibrations of {} ms. Rounds in which the idle processor was 3 % more \
+         or less idle after than before, or the host took more than 3 %, are left out, as the \
+         lab does.\n",
         WINDOW.as_millis(),
         CALIBRATION.as_millis()
     );
@@ -228,7 +230,7 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// Adds a round, unless the processor's speed or the host leave it in doubt. The truth is the
+    /// Adds a round, unless it is in doubt. The truth is the
     /// load's own time and what its waits cost besides, which `idle` tells: the same load without
     /// work.
     fn add(&mut self, idle: &Shares, got: &Shares) {
@@ -287,7 +289,7 @@ fn measure(
     load: impl FnOnce(&AtomicBool) + Send + 'static,
 ) -> Result<Shares, Failure> {
     let first = counter.read();
-    let before_rates = counter.calibrate(CALIBRATION);
+    let shares_before = counter.calibrate(CALIBRATION);
     let is_over = Arc::new(AtomicBool::new(false));
     let running = thread::spawn({
         let is_over = Arc::clone(&is_over);
@@ -307,8 +309,8 @@ fn measure(
     let after = counter.read();
     is_over.store(true, Ordering::Relaxed);
     let (own_share, waits_per_s) = running.join().map_err(|_| "the load panicked")?;
-    let rates = [&before_rates, &counter.calibrate(CALIBRATION)];
-    let time: CoreTime = after.core_time(&before, &first, rates, &[cpu]);
+    let shares = [&shares_before, &counter.calibrate(CALIBRATION)];
+    let time: CoreTime = after.core_time(&before, &first, shares, &[cpu]);
     Ok(Shares {
         counter: 100.0 * time.busy_s / time.total_s,
         own: 100.0 * own_share,
@@ -365,12 +367,13 @@ fn by_packets(
     let receiver = UdpSocket::bind("127.0.0.1:0")?;
     receiver.set_read_timeout(Some(Duration::from_millis(50)))?;
     let to = receiver.local_addr()?;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let sender = thread::spawn({
-        let is_over = Arc::clone(&is_over);
-        move || send(to, other, rate, &is_over)
-    });
-    let shares = measure(counter, cpu, WINDOW, move |is_over| {
+    measure(counter, cpu, WINDOW, move |is_over| {
+        let is_sent = Arc::new(AtomicBool::new(false));
+        // What was sent before would be received at once, and be a load of its own.
+        let sender = thread::spawn({
+            let is_sent = Arc::clone(&is_sent);
+            move || send(to, other, rate, &is_sent)
+        });
         let mut bytes = [0; 64];
         let _ = pin_thread(cpu);
         while !is_over.load(Ordering::Relaxed) {
@@ -378,10 +381,9 @@ fn by_packets(
                 work(additions);
             }
         }
-    })?;
-    is_over.store(true, Ordering::Relaxed);
-    sender.join().map_err(|_| "the sender panicked")??;
-    Ok(shares)
+        is_sent.store(true, Ordering::Relaxed);
+        let _ = sender.join();
+    })
 }
 
 fn send(

@@ -460,10 +460,11 @@ pub struct CoreTime {
     /// Time in which the host ran something else, as a share of the time that the idle counter
     /// should have had.
     pub stolen_share: f64,
-    /// Relative difference between the speeds of the idle processors before and after.
+    /// Relative difference between the idle shares, before and after, of processors that had
+    /// nothing to do.
     pub drift: f64,
-    /// Speed of the idle processors, before and after: units of the idle counter's work per second,
-    /// the mean; 0 in records that do not have it.
+    /// Speed of the processors: units of the idle counter's work per idle second; 0 in records that
+    /// do not have it. Older ones have the speed before and after, the mean.
     #[serde(default)]
     pub idle_per_s: f64,
     /// Reason why the busy time is not to be trusted, as a sentence without its subject; absent if

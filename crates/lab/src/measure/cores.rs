@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use weir_sys::proc;
 
-use super::idle_counter::{IdleCounter, IdleRates, Reading};
+use super::idle_counter::{IdleCounter, IdleShares, Reading};
 use crate::environment::{Environment, Side};
 use crate::record::{CoreTime, Cores};
 
-/// Maximum relative difference between the speeds of an idle processor before and after.
+/// Maximum relative difference between the idle shares of an idle processor before and after.
 const DRIFT_MAX: f64 = 0.03;
 /// Maximum share of the window by which the sum of all times may miss it.
 const TOTAL_TOLERANCE: f64 = 0.05;
@@ -27,7 +27,7 @@ pub struct CoreMeter {
     counter: IdleCounter,
     sides: [Processors; 2],
     first: Reading,
-    rates: IdleRates,
+    shares: IdleShares,
     calibration: Duration,
 }
 
@@ -63,8 +63,8 @@ impl CoreMeter {
         let counter = IdleCounter::start(&[&*sides[0].cpus, &sides[1].cpus].concat())?;
         let first = counter.read();
         let calibration = Duration::from_secs_f64((window_s / 5.0).clamp(0.1, 0.4));
-        let rates = counter.calibrate(calibration);
-        Ok(Self { counter, sides, first, rates, calibration })
+        let shares = counter.calibrate(calibration);
+        Ok(Self { counter, sides, first, shares, calibration })
     }
 
     /// Reads one end of the window; `pids` are the root processes of the server.
@@ -78,12 +78,12 @@ impl CoreMeter {
     /// Calibrates the counter again, and returns the use of the processors in a window. `own_s` is
     /// the time of the processes of each side, seconds, if all that ran there are known.
     pub fn end(self, [from, to]: [&CoreReading; 2], own_s: [Option<f64>; 2]) -> Cores {
-        let rates = self.counter.calibrate(self.calibration);
-        let rates = [&self.rates, &rates];
+        let shares = self.counter.calibrate(self.calibration);
+        let shares = [&self.shares, &shares];
         let is_apart = [from.is_apart || to.is_apart, false];
         let [server, client] = [0, 1].map(|side| {
             let cpus = &self.sides[side].cpus;
-            let mut time = to.counts.core_time(&from.counts, &self.first, rates, cpus);
+            let mut time = to.counts.core_time(&from.counts, &self.first, shares, cpus);
             let packets_s = to.packets_s[side] - from.packets_s[side];
             let own_s = own_s[side].map(|own_s| own_s + packets_s);
             time.doubt = if is_apart[side] { Some(APART.into()) } else { doubt(&time, own_s) };
@@ -103,7 +103,7 @@ fn doubt(time: &CoreTime, own_s: Option<f64>) -> Option<String> {
     }
     if time.drift > DRIFT_MAX {
         let drift = percent(time.drift);
-        return Some(format!("idle, it was {drift} faster or slower after the load than before"));
+        return Some(format!("doing nothing, it was {drift} more or less idle after the load"));
     }
     let own_s = own_s?;
     if own_s > time.busy_s + TOTAL_TOLERANCE * time.total_s {
@@ -160,9 +160,9 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_speed_is_a_reason_to_doubt() {
+    fn a_change_of_what_is_idle_is_a_reason_to_doubt() {
         let why = doubt(&CoreTime { drift: 0.031, ..time() }, None).unwrap();
-        assert!(why.contains("3.1 % faster or slower"), "{why}");
+        assert!(why.contains("3.1 % more or less idle"), "{why}");
     }
 
     #[test]

@@ -3,12 +3,16 @@
 //! first.
 //!
 //! On each processor a thread of the policy SCHED_IDLE repeats a fixed piece of work and counts.
-//! With the rate at which it counts on the idle processor, the count over a window tells the idle
-//! time in it, and so the busy time: of programs, of the kernel and of interrupts, whoever they are
-//! charged to. The kernel's own account (/proc/stat) samples at ticks, and charges packets handled
-//! in interrupts to whatever they interrupt.
+//! What the count says of the idle time depends on how fast the processor counts, and a processor
+//! that others share changes its speed by tens of percent within seconds. So the thread times each
+//! piece. One that takes about as long as most do was not disturbed, and its time is idle time; of
+//! one that takes longer, as much as most take is, and the rest was busy: with programs, the kernel
+//! or interrupts, whoever they are charged to. The kernel's own account (/proc/stat) samples at
+//! ticks, and charges packets handled in interrupts to whatever they interrupt.
 //!
-//! The idle rate is the median of short windows, because the host takes time in pieces.
+//! An idle processor is disturbed too, by ticks and by the host, which takes time in pieces. Its
+//! idle share is measured before and after the window, as the median of short windows, and is what
+//! counts as wholly idle.
 //!
 //! Limits: a busy processor gives the spinner 0.3 %, so 100 % reads as 99.7 %; a
 //! processor that would sleep deeply when idle never does so, and wakes faster.
@@ -26,10 +30,18 @@ use crate::record::CoreTime;
 /// Additions in a unit of the spinner's work: about a microsecond, much longer than the clock takes
 /// to read.
 const ADDITIONS: u64 = 2000;
+/// Time of a unit, as a multiple of that of most, from which it was disturbed: a third of a
+/// microsecond, less than any interrupt takes.
+const DISTURBED: f64 = 1.5;
+/// Part of itself by which the time of most units is moved towards the time of each: it is their
+/// median, of those of a millisecond or so.
+const MEDIAN_STEP: f64 = 1.0 / 512.0;
+/// Units whose shortest time begins it.
+const FIRST_UNITS: u32 = 64;
 /// Gap in the spinner's work from which it counts as stolen if no other thread ran: an interrupt
 /// and the packets handled after it take less.
 const STOLEN_MIN: Duration = Duration::from_micros(500);
-/// Length of the windows whose median is the idle rate.
+/// Length of the windows whose median is the idle share.
 const CALIBRATION_WINDOW: Duration = Duration::from_millis(20);
 
 /// Time within which a spinner must run: one beside threads that never sleep gets its first time
@@ -42,6 +54,8 @@ const READY_MAX: Duration = Duration::from_secs(5);
 struct Counts {
     /// Units of work done.
     units: AtomicU64,
+    /// Time in which the processor had nothing else to do, nanoseconds.
+    idle_ns: AtomicU64,
     /// Processor time charged to the spinner, nanoseconds.
     cpu_ns: AtomicU64,
     /// Time in which it was neither running nor replaced by another thread, nanoseconds.
@@ -71,13 +85,14 @@ pub struct Reading {
 struct CpuReading {
     cpu: usize,
     units: u64,
+    idle_ns: u64,
     cpu_ns: u64,
     stolen_ns: u64,
 }
 
-/// Rates of the spinners on idle processors, units per second, in the order of a [`Reading`].
+/// Idle shares of processors that have nothing to do, in the order of a [`Reading`].
 #[derive(Clone, Debug)]
-pub struct IdleRates(Vec<f64>);
+pub struct IdleShares(Vec<f64>);
 
 impl IdleCounter {
     /// Starts a spinner on each of these processors, and waits until all of them run.
@@ -127,26 +142,28 @@ impl IdleCounter {
         let of = |(cpu, counts): &(usize, Arc<Counts>)| CpuReading {
             cpu: *cpu,
             units: counts.units.load(Ordering::Relaxed),
+            idle_ns: counts.idle_ns.load(Ordering::Relaxed),
             cpu_ns: counts.cpu_ns.load(Ordering::Relaxed),
             stolen_ns: counts.stolen_ns.load(Ordering::Relaxed),
         };
         Reading { at: Instant::now(), cpus: self.counts.iter().map(of).collect() }
     }
 
-    /// Measures for a time the rates on processors that are idle now.
-    pub fn calibrate(&self, time: Duration) -> IdleRates {
-        let mut rates = vec![Vec::new(); self.counts.len()];
+    /// Measures for a time the idle shares of processors that have nothing to do now.
+    pub fn calibrate(&self, time: Duration) -> IdleShares {
+        let mut shares = vec![Vec::new(); self.counts.len()];
         let mut before = self.read();
         let until = before.at + time;
         while before.at < until {
             thread::sleep(CALIBRATION_WINDOW);
             let now = self.read();
-            for (index, rates) in rates.iter_mut().enumerate() {
-                rates.push(now.rate_since(&before, index));
+            for (index, shares) in shares.iter_mut().enumerate() {
+                shares.push(now.idle_share_since(&before, index));
             }
             before = now;
         }
-        IdleRates(rates.iter().map(|rates| weir_stats::median(rates).unwrap_or(0.0)).collect())
+        let median = |shares: &Vec<f64>| weir_stats::median(shares).unwrap_or(0.0);
+        IdleShares(shares.iter().map(median).collect())
     }
 }
 
@@ -164,19 +181,19 @@ impl Reading {
         self.at.duration_since(before.at).as_secs_f64()
     }
 
-    /// Returns the rate of the spinner at `index` since `before`, units per second.
-    fn rate_since(&self, before: &Self, index: usize) -> f64 {
-        let units = self.cpus[index].units - before.cpus[index].units;
-        units as f64 / self.seconds_since(before)
+    /// Returns the share of the time since `before` in which the processor at `index` was idle.
+    fn idle_share_since(&self, before: &Self, index: usize) -> f64 {
+        let idle_ns = self.cpus[index].idle_ns - before.cpus[index].idle_ns;
+        idle_ns as f64 / 1e9 / self.seconds_since(before)
     }
 
-    /// Returns the use of some of the processors since `before`, with the idle rates measured
-    /// before and after; the time stolen is that since `first`.
+    /// Returns the use of some of the processors since `before`, with the shares of idle ones
+    /// measured before and after; the time stolen is that since `first`.
     pub fn core_time(
         &self,
         before: &Self,
         first: &Self,
-        rates: [&IdleRates; 2],
+        shares: [&IdleShares; 2],
         cpus: &[usize],
     ) -> CoreTime {
         let window_s = self.seconds_since(before);
@@ -184,15 +201,19 @@ impl Reading {
         let (mut ran_ns, mut stolen_ns) = (0, 0);
         for (index, now) in self.cpus.iter().enumerate().filter(|(_, now)| cpus.contains(&now.cpu))
         {
-            let [first_rate, last_rate] = rates.map(|rates| rates.0[index]);
-            let idle = self.rate_since(before, index) * 2.0 / (first_rate + last_rate).max(1.0);
+            let was = &before.cpus[index];
+            let [first_share, last_share] = shares.map(|shares| shares.0[index]);
+            let whole = ((first_share + last_share) / 2.0).max(f64::MIN_POSITIVE);
+            let idle = self.idle_share_since(before, index) / whole;
             time.total_s += window_s;
             time.busy_s += window_s * (1.0 - idle.min(1.0));
-            time.spinner_s += (now.cpu_ns - before.cpus[index].cpu_ns) as f64 / 1e9;
+            time.spinner_s += (now.cpu_ns - was.cpu_ns) as f64 / 1e9;
+            let idle_s = (now.idle_ns - was.idle_ns) as f64 / 1e9;
+            time.idle_per_s +=
+                (now.units - was.units) as f64 / idle_s.max(1e-9) / cpus.len() as f64;
             // A processor that others used up in a calibration has changed beyond measure.
-            let drift = (last_rate / first_rate - 1.0).abs();
+            let drift = (last_share / first_share - 1.0).abs();
             time.drift = time.drift.max(if drift.is_finite() { drift } else { 1.0 });
-            time.idle_per_s += (first_rate + last_rate) / 2.0 / cpus.len() as f64;
             ran_ns += now.cpu_ns - first.cpus[index].cpu_ns;
             stolen_ns += now.stolen_ns - first.cpus[index].stolen_ns;
         }
@@ -204,6 +225,7 @@ impl Reading {
 /// Counts until it is over.
 fn spin(counts: &Counts, is_over: &AtomicBool) {
     let (mut units, mut stolen_ns) = (0, 0);
+    let (mut idle_ns, mut most_ns) = (0.0, first_unit_ns());
     let mut switches = thread_usage().switches_involuntary;
     let mut last = Instant::now();
     let mut published = last;
@@ -214,6 +236,10 @@ fn spin(counts: &Counts, is_over: &AtomicBool) {
         counts.units.store(units, Ordering::Relaxed);
         let now = Instant::now();
         let gap = now - last;
+        let gap_ns = gap.as_nanos() as f64;
+        idle_ns += if gap_ns < DISTURBED * most_ns { gap_ns } else { most_ns };
+        counts.idle_ns.store(idle_ns as u64, Ordering::Relaxed);
+        most_ns *= 1.0 + if gap_ns > most_ns { MEDIAN_STEP } else { -MEDIAN_STEP };
         if gap >= STOLEN_MIN {
             let switches_now = thread_usage().switches_involuntary;
             if switches_now == switches {
@@ -230,6 +256,16 @@ fn spin(counts: &Counts, is_over: &AtomicBool) {
     }
 }
 
+/// Returns the time of a unit that is not disturbed, nanoseconds.
+fn first_unit_ns() -> f64 {
+    let time = |_| {
+        let began = Instant::now();
+        work();
+        began.elapsed().as_nanos() as f64
+    };
+    (0..FIRST_UNITS).map(time).fold(f64::INFINITY, f64::min).max(1.0)
+}
+
 /// The fixed piece of work.
 fn work() {
     let mut sum = 0_u64;
@@ -242,26 +278,27 @@ fn work() {
 mod tests {
     use super::*;
 
-    /// Readings of two processors of 1000 units per second when idle, 2 s apart.
-    fn readings(units: [u64; 2], cpu_ms: [u64; 2]) -> [Reading; 2] {
+    /// Readings of two processors, 2 s apart, which do 1000 units in an idle second.
+    fn readings(idle_ms: [u64; 2], cpu_ms: [u64; 2]) -> [Reading; 2] {
         let at = Instant::now();
-        let of = |at, units: [u64; 2], cpu_ms: [u64; 2]| {
+        let of = |at, idle_ms: [u64; 2], cpu_ms: [u64; 2]| {
             let cpus = (0..2).map(|index| CpuReading {
                 cpu: 4 + index,
-                units: units[index],
+                units: idle_ms[index],
+                idle_ns: idle_ms[index] * 1_000_000,
                 cpu_ns: cpu_ms[index] * 1_000_000,
                 stolen_ns: cpu_ms[index] * 10_000,
             });
             Reading { at, cpus: cpus.collect() }
         };
-        [of(at, [0; 2], [0; 2]), of(at + Duration::from_secs(2), units, cpu_ms)]
+        [of(at, [0; 2], [0; 2]), of(at + Duration::from_secs(2), idle_ms, cpu_ms)]
     }
 
     #[test]
-    fn time_without_counts_is_busy() {
+    fn time_that_is_not_idle_is_busy() {
         let [before, after] = readings([500, 2000], [500, 2000]);
-        let rates = IdleRates(vec![1000.0, 1000.0]);
-        let time = |cpus: &[usize]| after.core_time(&before, &before, [&rates, &rates], cpus);
+        let shares = IdleShares(vec![1.0, 1.0]);
+        let time = |cpus: &[usize]| after.core_time(&before, &before, [&shares, &shares], cpus);
         let one = time(&[4]);
         assert_eq!((one.total_s, one.busy_s, one.spinner_s), (2.0, 1.5, 0.5));
         assert!((one.stolen_share - 0.01).abs() < 1e-9 && one.drift == 0.0);
@@ -271,18 +308,18 @@ mod tests {
     }
 
     #[test]
-    fn the_idle_rate_is_the_mean_of_both_and_their_difference_the_drift() {
-        let [before, after] = readings([1100, 3000], [1000, 2000]);
-        let rates = [IdleRates(vec![1000.0, 1000.0]), IdleRates(vec![1200.0, 1000.0])];
-        let rates = [&rates[0], &rates[1]];
-        let time = after.core_time(&before, &before, rates, &[4]);
-        assert!((time.busy_s - 1.0).abs() < 1e-9 && (time.drift - 0.2).abs() < 1e-9, "{time:?}");
-        assert_eq!(time.idle_per_s, 1100.0);
-        let time = after.core_time(&before, &before, rates, &[5]);
-        assert_eq!(time.busy_s, 0.0, "faster than idle is idle");
-        let none = IdleRates(vec![0.0, 0.0]);
-        for rates in [[&none, &none], [&none, rates[0]], [rates[0], &none]] {
-            let time = after.core_time(&before, &before, rates, &[4]);
+    fn what_an_idle_processor_is_disturbed_by_is_not_busy_and_its_change_the_drift() {
+        let [before, after] = readings([900, 1900], [1000, 2000]);
+        let shares = [IdleShares(vec![0.8, 0.9]), IdleShares(vec![1.0, 0.9])];
+        let shares = [&shares[0], &shares[1]];
+        let time = after.core_time(&before, &before, shares, &[4]);
+        assert!((time.busy_s - 1.0).abs() < 1e-9 && (time.drift - 0.25).abs() < 1e-9, "{time:?}");
+        assert!((time.idle_per_s - 1000.0).abs() < 1e-9, "{time:?}");
+        let time = after.core_time(&before, &before, shares, &[5]);
+        assert_eq!(time.busy_s, 0.0, "more idle than idle is idle");
+        let none = IdleShares(vec![0.0, 0.0]);
+        for shares in [[&none, &none], [&none, shares[0]], [shares[0], &none]] {
+            let time = after.core_time(&before, &before, shares, &[4]);
             assert!(time.drift >= 1.0 && time.drift.is_finite() && time.busy_s.is_finite());
         }
     }
@@ -292,8 +329,8 @@ mod tests {
         let cpu = weir_sys::process::allowed_cpus().unwrap()[0];
         let counter = IdleCounter::start(&[cpu, cpu]).unwrap();
         let before = counter.read();
-        let rates = counter.calibrate(Duration::from_millis(100));
-        assert_eq!((before.cpus.len(), rates.0.len()), (1, 1), "one spinner per processor");
+        let shares = counter.calibrate(Duration::from_millis(100));
+        assert_eq!((before.cpus.len(), shares.0.len()), (1, 1), "one spinner per processor");
         // Others may keep the processor from it for a while.
         let latest = Instant::now() + READY_MAX;
         while counter.read().cpus[0].units == before.cpus[0].units {
