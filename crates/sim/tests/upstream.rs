@@ -102,6 +102,25 @@ fn auto_finds_the_peak_of_a_backend_that_thrashes() {
 }
 
 #[test]
+fn auto_is_lowered_where_clients_leave_before_they_are_answered() {
+    // Of eight in flight, the limit at the start, hardly any is answered in time. There are few
+    // replies to learn from: five to ten a second.
+    for (workers, service_ns) in [(1, 100e6), (1, 200e6), (2, 200e6)] {
+        for (service, least) in [(Service::Fixed, 0.95), (Service::Exponential, 0.6)] {
+            for overload in [2.0, 10.0] {
+                for seed in seeds(5) {
+                    let backend = Backend::new(workers, service, service_ns, overload);
+                    let (patience_ns, duration_ns) = (SECOND_NS / 2, 240 * SECOND_NS);
+                    let backend = Backend { patience_ns, duration_ns, seed, ..backend };
+                    let share = share_of_best(&backend, 90);
+                    assert!(share >= least, "{workers} {service:?} {overload} {seed}: {share}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_backend_that_becomes_slower_keeps_its_limit() {
     for seed in seeds(5) {
         let impairment = impaired(3.0, 0);

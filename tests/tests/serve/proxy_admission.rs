@@ -66,3 +66,67 @@ fn a_tunnel_takes_no_place() {
     tunnel.send(request("GET", "/through", &["Connection: Upgrade", "Upgrade: echo"]));
     until("the bytes pass", || origin.received().len() == 3);
 }
+
+#[test]
+fn a_stream_of_events_takes_no_place() {
+    let origin = Origin::start(|received: &Received| {
+        if received.line().starts_with("GET /plain") {
+            return reply(b"plain");
+        }
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\n\
+                    Transfer-Encoding: chunked\r\n\r\n";
+        [head.as_bytes(), b"8\r\ndata: 1\n\r\n"].concat()
+    });
+    let server = proxy(&origin, &[]);
+    let mut stream = server.connect();
+    stream.send(request("GET", "/events", &[]));
+    assert_eq!(stream.head().unwrap().status, 200);
+    // The stream has not ended.
+    assert_eq!(server.get("/plain").text(), "plain");
+    assert_eq!(origin.received().len(), 2);
+}
+
+#[test]
+fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone() {
+    let release = Arc::new(AtomicBool::new(false));
+    let released = Arc::clone(&release);
+    let origin = Origin::start(move |received: &Received| {
+        while received.line().starts_with("GET /first") && !released.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        reply(b"done")
+    });
+    let server = proxy(&origin, &[]);
+    let mut first = server.connect();
+    first.send(request("GET", "/first", &[]));
+    until("the first is sent", || origin.received().len() == 1);
+    // A sixteenth of the time for which its place is kept.
+    thread::sleep(Duration::from_millis(500));
+    let mut second = server.connect();
+    second.send(request("GET", "/second", &[]));
+    until_seen(&server);
+    drop(first);
+    until_seen(&server);
+    assert_eq!(origin.received().len(), 1, "the server is at work");
+    release.store(true, Ordering::Relaxed);
+    assert_eq!(second.reply().text(), "done");
+    // Its connection is kept, too.
+    assert_eq!((origin.connections(), origin.in_flight_max()), (1, 1));
+    assert_eq!(server.stop_cleanly().stats()["total"]["upstream_departed"], 1);
+}
+
+#[test]
+fn a_place_is_not_kept_for_ever_for_a_client_that_has_gone() {
+    let origin = Origin::start(|received: &Received| {
+        while received.line().starts_with("GET /never") {
+            thread::sleep(Duration::from_secs(1));
+        }
+        reply(b"done")
+    });
+    let server = proxy(&origin, &[]);
+    let mut first = server.connect();
+    first.send(request("GET", "/never", &[]));
+    until("the first is sent", || origin.received().len() == 1);
+    drop(first);
+    assert_eq!(server.get("/second").text(), "done");
+}

@@ -232,7 +232,7 @@ impl<T> Admission<T> {
             self.completed_ns = None;
             return;
         }
-        if outcome != Outcome::Answered {
+        if !matches!(outcome, Outcome::Answered | Outcome::Departed) {
             return;
         }
         if let Some(last_ns) = self.completed_ns.replace(now_ns) {

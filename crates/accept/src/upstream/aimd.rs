@@ -38,7 +38,7 @@ impl InFlightPolicy for Aimd {
     fn completed(&mut self, _now_ns: u64, completion: &Completion) {
         let is_late = completion.took_ns > TIMEOUT_NS;
         match completion.outcome {
-            Outcome::Abandoned => {}
+            Outcome::Abandoned | Outcome::Departed => {}
             Outcome::Answered if !is_late => {
                 // Not while the limit is hardly used.
                 if completion.in_flight as f64 * 2.0 >= self.limit {

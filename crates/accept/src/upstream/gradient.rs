@@ -63,7 +63,7 @@ impl InFlightPolicy for Gradient {
     }
 
     fn completed(&mut self, _now_ns: u64, completion: &Completion) {
-        if completion.outcome == Outcome::Abandoned {
+        if matches!(completion.outcome, Outcome::Abandoned | Outcome::Departed) {
             return;
         }
         let short_ns = completion.took_ns.max(1) as f64;

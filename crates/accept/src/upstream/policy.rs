@@ -9,6 +9,8 @@ pub enum Outcome {
     Refused,
     /// Not answered: the connection failed, or a time limit came first.
     Failed,
+    /// Replied to after its client had gone: work of the server that was of use to nobody.
+    Departed,
     /// Given up because its client has gone: nothing is known of the server.
     Abandoned,
 }

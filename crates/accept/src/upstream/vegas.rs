@@ -62,7 +62,7 @@ impl InFlightPolicy for Vegas {
     }
 
     fn completed(&mut self, _now_ns: u64, completion: &Completion) {
-        if completion.outcome == Outcome::Abandoned {
+        if matches!(completion.outcome, Outcome::Abandoned | Outcome::Departed) {
             return;
         }
         self.responses += 1.0;

@@ -68,6 +68,7 @@ pub struct Exchange {
     reply_trailers: Vec<u8>,
     shown: Shown,
     reply_bytes: u64,
+    is_event_stream: bool,
     keeps_upstream: bool,
     holds_head: bool,
     /// The head that is held back; its text is in `head`.
@@ -107,6 +108,7 @@ impl Exchange {
             reply_trailers: Vec::new(),
             shown: Shown::Nothing(None),
             reply_bytes: 0,
+            is_event_stream: false,
             keeps_upstream: false,
             holds_head: false,
             held: None,
@@ -384,6 +386,13 @@ impl Exchange {
         self.status
     }
 
+    /// Returns whether the reply is a stream of events, which has no end of its own (HTML Living
+    /// Standard section 9.2, server-sent events).
+    #[must_use]
+    pub const fn is_event_stream(&self) -> bool {
+        self.is_event_stream
+    }
+
     /// Returns the length of the reply's content so far, bytes.
     #[must_use]
     pub const fn reply_bytes(&self) -> u64 {
@@ -500,7 +509,8 @@ impl Exchange {
         };
         // A client that sends on after its refusal would have its next request taken for content.
         let close = facts.close || head.status >= 400 && !self.request_taken();
-        reply::write(out, text, shown, self.client, &ReplyFacts { close, ..*facts });
+        let facts = ReplyFacts { close, ..*facts };
+        self.is_event_stream = reply::write(out, text, shown, self.client, &facts);
     }
 
     fn is_bodiless(&self, status: u16) -> bool {

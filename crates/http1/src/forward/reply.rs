@@ -60,17 +60,21 @@ pub(super) fn parse(buf: &[u8]) -> Result<Option<ReplyHead>, ReplyError> {
     Ok(Some(ReplyHead { status: head.status(), keeps_open: head.keeps_open(), end, len }))
 }
 
-/// Appends the head of a reply for a client of this version. `text`: the head as parsed.
+/// Media type of a stream of events.
+const EVENT_STREAM: &[u8] = b"text/event-stream";
+
+/// Appends the head of a reply for a client of this version. `text`: the head as parsed. Returns
+/// whether its content is a stream of events.
 pub(super) fn write(
     out: &mut Vec<u8>,
     text: &[u8],
     shown: Shown,
     client: Version,
     facts: &ReplyFacts<'_>,
-) {
+) -> bool {
     write_status(out, text);
     let connection = Connection::of(text);
-    let (mut has_date, mut has_server) = (false, false);
+    let (mut has_date, mut has_server, mut is_event_stream) = (false, false, false);
     for (name, value) in lines(text) {
         if ends_here(name) || connection.nominates(name) {
             continue;
@@ -78,6 +82,10 @@ pub(super) fn write(
         match name.len() {
             4 => has_date |= name.eq_ignore_ascii_case(b"date"),
             6 => has_server |= name.eq_ignore_ascii_case(b"server"),
+            12 if name.eq_ignore_ascii_case(b"content-type") => {
+                let media_type = value.split(|&byte| byte == b';').next().unwrap_or_default();
+                is_event_stream = media_type.trim_ascii().eq_ignore_ascii_case(EVENT_STREAM);
+            }
             _ => {}
         }
         push(out, name, value);
@@ -104,6 +112,7 @@ pub(super) fn write(
         (Version::Http11, false) => {}
     }
     reply::end(out);
+    is_event_stream
 }
 
 /// Appends an interim reply (RFC 9110 section 15.2); with `upgrade`, the one that changes the

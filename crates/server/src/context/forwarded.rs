@@ -47,6 +47,8 @@ pub(crate) struct Forward {
     pub client_rate: Option<ReadRate>,
     /// Time at which the place was given, nanoseconds.
     pub placed_ns: u64,
+    /// Time until which it keeps its place though its client has gone, nanoseconds; `None` before.
+    pub departed_until_ns: Option<u64>,
     /// The cache's part in it.
     pub cache: Option<Box<CachePart>>,
 }
@@ -156,11 +158,16 @@ pub(crate) struct Copying {
     pub _room: Reservation,
 }
 
-/// Requests that go on without a client: a reply that others wait for, or that is worth storing.
+/// Requests that go on without a client: a reply that others wait for, or that is worth storing,
+/// and a place that is kept while the server is at work.
 #[derive(Debug, Default)]
 pub(crate) struct Background {
     /// Each with its deadline, nanoseconds.
     entries: Vec<Option<(u64, Box<Forward>)>>,
+    /// Entries before this one are taken.
+    vacant_from: usize,
+    /// No deadline is earlier, nanoseconds; `None` if there is no entry.
+    due_ns: Option<u64>,
 }
 
 impl Background {
@@ -171,23 +178,28 @@ impl Background {
 
     /// Returns a token that no request has. [`Background::put`] must follow before the next.
     pub(crate) fn vacant(&mut self) -> Token {
-        let found = self.entries.iter().position(Option::is_none);
-        let index = found.unwrap_or_else(|| {
+        let later = self.entries.iter().skip(self.vacant_from);
+        let index = self.vacant_from + later.take_while(|entry| entry.is_some()).count();
+        if index == self.entries.len() {
             self.entries.push(None);
-            self.entries.len() - 1
-        });
+        }
+        self.vacant_from = index;
         Token { slot: BACKGROUND_SLOT, generation: index as u32 }
     }
 
     /// Takes out a request. [`Background::put`], or its end, must follow.
     pub(crate) fn take(&mut self, token: Token) -> Option<Box<Forward>> {
-        Some(self.entries.get_mut(token.generation as usize)?.take()?.1)
+        let index = token.generation as usize;
+        let (_, forward) = self.entries.get_mut(index)?.take()?;
+        self.vacant_from = self.vacant_from.min(index);
+        Some(forward)
     }
 
     /// Puts a request in, or back.
     pub(crate) fn put(&mut self, token: Token, forward: Box<Forward>, deadline_ns: u64) {
         if let Some(entry) = self.entries.get_mut(token.generation as usize) {
             *entry = Some((deadline_ns, forward));
+            self.due_ns = Some(self.due_ns.map_or(deadline_ns, |due_ns| due_ns.min(deadline_ns)));
         }
     }
 
@@ -200,16 +212,22 @@ impl Background {
         Some(Token { slot: BACKGROUND_SLOT, generation: index as u32 })
     }
 
-    /// Returns the earliest deadline, nanoseconds.
+    /// Returns when [`Background::take_due`] is due, nanoseconds: no later than the earliest
+    /// deadline.
     pub(crate) fn due_ns(&self) -> Option<u64> {
-        self.entries.iter().flatten().map(|(deadline_ns, _)| *deadline_ns).min()
+        self.due_ns
     }
 
     /// Removes and returns a request whose deadline has come.
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Box<Forward>> {
-        let is_due = |entry: &&mut Option<(u64, Box<Forward>)>| {
+        self.due_ns.filter(|due_ns| *due_ns <= now_ns)?;
+        let is_due = |entry: &Option<(u64, Box<Forward>)>| {
             entry.as_ref().is_some_and(|(deadline_ns, _)| *deadline_ns <= now_ns)
         };
-        Some(self.entries.iter_mut().find(is_due)?.take()?.1)
+        let Some(index) = self.entries.iter().position(is_due) else {
+            self.due_ns = self.entries.iter().flatten().map(|(deadline_ns, _)| *deadline_ns).min();
+            return None;
+        };
+        self.take(Token { slot: BACKGROUND_SLOT, generation: index as u32 })
     }
 }

@@ -1,5 +1,12 @@
 //! Forwarded requests without a client: one whose client has left while others wait for the reply,
-//! and one that brings a stored reply up to date.
+//! one that brings a stored reply up to date, and one that the server still works for.
+//!
+//! A server that has been sent a request works for it to the end, as a rule, though the client has
+//! gone. Its place given to another would have the server hold more requests than the limit, and
+//! what it does would be hidden from the policy that finds the limit. So a request whose client
+//! leaves keeps its place, and its connection, until the reply begins; but not for much longer than
+//! the client has waited, because a server that holds a request open on purpose may end it when its
+//! connection is closed.
 
 use weir_accept::upstream::{Outcome, Reason};
 use weir_dispatch::readiness::{Interest, Token};
@@ -13,6 +20,10 @@ use super::upstream_io::{connect, outcome_of, receive_reply, send_request, try_a
 use crate::context::WorkerContext;
 use crate::context::forwarded::{Background, CachePart, Forward, Place};
 use crate::context::output::Output;
+
+/// Time for which a request keeps its place, as a multiple of the time that its client has waited.
+/// The limit in flight may be so many times too high and yet be found out.
+const PLACE_KEPT_EACH: u64 = 16;
 
 /// Result of moving bytes until nothing moves.
 #[derive(Clone, Copy)]
@@ -61,14 +72,33 @@ pub(super) fn adopt(mut forward: Box<Forward>, context: &mut WorkerContext) {
 impl Forward {
     /// Gives up the request, because its connection is closed; or has it go on without a client.
     pub(super) fn abandon(mut self: Box<Self>, context: &mut WorkerContext) {
-        if self.place != Place::Returned && self.outlives_client(context) {
-            return adopt(self, context);
-        }
         if self.place != Place::Returned {
+            if self.outlives_client(context) {
+                return adopt(self, context);
+            }
             context.counters.upstream_departed.one();
+            if self.is_worked_for(context) {
+                let now_ns = context.now_ns();
+                let waited_ns = now_ns.saturating_sub(self.placed_ns);
+                self.departed_until_ns = Some(now_ns + waited_ns * PLACE_KEPT_EACH);
+                self.give_up_flight(context);
+                return adopt(self, context);
+            }
         }
         self.release(Outcome::Abandoned, context);
         self.give_up_flight(context);
+    }
+
+    /// Returns whether the server has the whole request, has not begun to reply, and may have a
+    /// limited number of them.
+    fn is_worked_for(&self, context: &WorkerContext) -> bool {
+        let is_sent = self.request_taken() && self.exchange.unsent().is_empty();
+        let upstreams = context.upstreams.as_ref();
+        self.place == Place::Has
+            && is_sent
+            && self.socket.is_some()
+            && self.exchange.is_unanswered()
+            && upstreams.is_some_and(|upstreams| upstreams.is_limited(self.upstream))
     }
 }
 
@@ -103,7 +133,8 @@ fn advance(token: Token, mut forward: Box<Forward>, context: &mut WorkerContext)
     context.give_output(output);
     match progress {
         Progress::Waits => {
-            let deadline_ns = forward.deadline_ns(context);
+            let until_ns = forward.departed_until_ns.unwrap_or(u64::MAX);
+            let deadline_ns = forward.deadline_ns(context).min(until_ns);
             context.background.put(token, forward, deadline_ns);
         }
         ended => end(forward, ended, context),
@@ -132,12 +163,16 @@ fn drive(forward: &mut Forward, output: &mut Output, context: &mut WorkerContext
             (Ok(sent), Ok(received)) => sent || received,
             (Err(_), Ok(true)) => true,
             (_, Err(Failure::Malformed)) => return Progress::Failed(Failure::Malformed),
+            (Err(failure), _) | (_, Err(failure)) if forward.departed_until_ns.is_some() => {
+                return Progress::Failed(failure);
+            }
             _ => match try_again(forward, context) {
                 Ok(()) => continue,
                 Err(failure) => return Progress::Failed(failure),
             },
         };
-        let is_answered = forward.exchange.status() >= 200;
+        // One whose client has gone may also switch protocols.
+        let is_answered = forward.exchange.status() >= 101;
         if forward.exchange.part() == ReplyPart::Done || is_answered && !forward.is_copying() {
             return Progress::Done;
         }
@@ -160,13 +195,20 @@ fn watch(forward: &Forward, context: &mut WorkerContext) {
 
 fn end(mut forward: Box<Forward>, progress: Progress, context: &mut WorkerContext) {
     match progress {
+        Progress::Failed(_) if forward.departed_until_ns.is_some() => {
+            forward.release(Outcome::Abandoned, context);
+        }
         Progress::Failed(failure) => {
             forward.release(Outcome::Failed, context);
             failure.count(context);
         }
         _ => {
             forward.store_reply(context);
-            forward.release(outcome_of(forward.exchange.status()), context);
+            let outcome = match outcome_of(forward.exchange.status()) {
+                Outcome::Answered if forward.departed_until_ns.is_some() => Outcome::Departed,
+                outcome => outcome,
+            };
+            forward.release(outcome, context);
         }
     }
     forward.give_up_flight(context);

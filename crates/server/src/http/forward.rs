@@ -32,8 +32,7 @@ impl Forward {
         let config = context.config();
         let target = &config.upstreams[upstream];
         let close = response::closes_after(request, info, context);
-        let client: Option<IpAddr> =
-            (info.peer != socket::UNKNOWN_PEER).then(|| info.peer.ip().to_canonical());
+        let client = client_of(info);
         let authority = target.servers[0].authority.as_bytes();
         let facts = RequestFacts {
             host: target.names_server.then_some(authority),
@@ -88,6 +87,7 @@ impl Forward {
             content_bytes: 0,
             client_rate: None,
             placed_ns: now_ns,
+            departed_until_ns: None,
             cache,
         }
     }
@@ -274,6 +274,11 @@ impl Forward {
         response::answer_instead(instead, self.answered, info, context, output);
         Ok(())
     }
+}
+
+/// Returns the address of the client of a request, if it is known.
+fn client_of(info: RequestInfo) -> Option<IpAddr> {
+    (info.peer != socket::UNKNOWN_PEER).then(|| info.peer.ip().to_canonical())
 }
 
 /// Returns a hash of a client's address (Fowler, Noll and Vo's).

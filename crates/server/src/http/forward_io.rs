@@ -320,8 +320,8 @@ impl<S: Socket> SocketConnection<S> {
             return;
         }
         forward.is_recorded = true;
-        if status == 101 {
-            // A tunnel is open for hours, and no request that the server works at.
+        if status == 101 || forward.exchange.is_event_stream() {
+            // It is open for hours, and no request that the server works at.
             forward.return_place(Outcome::Answered, context);
         }
         let info = self.request_info();

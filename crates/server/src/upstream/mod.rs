@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use weir_accept::Limit;
 use weir_accept::upstream::{Arrived, Asked, Granted, Outcome, Reason, Ticket};
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
@@ -129,6 +130,11 @@ impl Upstreams {
             self.hand_out(upstream, now_ns);
         }
         arrived
+    }
+
+    /// Returns whether the number of requests in flight at an upstream is limited.
+    pub(crate) fn is_limited(&self, upstream: usize) -> bool {
+        self.config.upstreams[upstream].admission.limit != Limit::Inf
     }
 
     /// Withdraws a request that waits; returns whether it did. If not, it has been given a place,

@@ -66,6 +66,8 @@ pub struct Backend {
     pub service_ns: f64,
     /// Requests per second, Poisson.
     pub rate: f64,
+    /// Time after which a client leaves, nanoseconds. The server answers its request all the same.
+    pub patience_ns: u64,
     /// Part of the requests that are of the high class.
     pub high_share: f64,
     /// A time in which it can do less.
@@ -90,6 +92,7 @@ impl Backend {
             service,
             service_ns,
             rate: overload * workers as f64 * 1e9 / service_ns,
+            patience_ns: u64::MAX,
             high_share: 0.0,
             impairment: None,
             admission: UpstreamConfig::default(),

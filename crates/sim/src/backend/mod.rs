@@ -21,7 +21,7 @@ use server::{Job, Request, Server};
 /// A second of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Second {
-    /// Requests answered by the server with what was asked for.
+    /// Requests answered by the server with what was asked for, before their client left.
     pub answered: u64,
     /// Of these, those of the high class.
     pub answered_high: u64,
@@ -29,6 +29,8 @@ pub struct Second {
     pub refused: u64,
     /// Requests refused by the server itself.
     pub server_refused: u64,
+    /// Requests answered after their client had left.
+    pub departed: u64,
     /// Response times of those answered, wait for a place included, microseconds.
     pub responses_us: Vec<u32>,
     /// Limit at its end.
@@ -92,17 +94,22 @@ impl Run<'_> {
 
     /// A request leaves the server.
     fn end(&mut self, now_ns: u64) {
-        let Some(Job { request, sent_ns, outcome }) = self.server.end(now_ns) else { return };
+        let Some(Job { request, sent_ns, mut outcome }) = self.server.end(now_ns) else { return };
+        if outcome == Outcome::Answered && now_ns - request.arrived_ns > self.backend.patience_ns {
+            outcome = Outcome::Departed;
+        }
         self.admission.complete(now_ns, now_ns - sent_ns, outcome);
         let limit = self.admission.limit();
         let second = self.second(now_ns);
         second.limit = limit;
-        if outcome == Outcome::Answered {
-            second.answered += 1;
-            second.answered_high += u64::from(request.is_high);
-            second.responses_us.push(((now_ns - request.arrived_ns) / 1000) as u32);
-        } else {
-            second.server_refused += 1;
+        match outcome {
+            Outcome::Answered => {
+                second.answered += 1;
+                second.answered_high += u64::from(request.is_high);
+                second.responses_us.push(((now_ns - request.arrived_ns) / 1000) as u32);
+            }
+            Outcome::Departed => second.departed += 1,
+            Outcome::Refused | Outcome::Failed | Outcome::Abandoned => second.server_refused += 1,
         }
     }
 

@@ -18,6 +18,12 @@
 //!
 //! Nothing is learnt while no request waits: the number in flight is then the clients' choice. The
 //! exception is a server that refuses many itself, so that none need to wait.
+//!
+//! Answers count that come before their clients have gone. Where hardly any do, that tells one
+//! limit from another no longer; but the server replies all the same, and if requests queue in it,
+//! it gives as many replies under half the limit. A comparison of replies with half the limit
+//! begins **at once** then, since there is little to lose. Where a request simply takes longer than
+//! clients wait, half the limit gives half the replies, and it is not tried again soon.
 
 mod rate;
 
@@ -63,8 +69,26 @@ const LOWER_NS_MAX: u64 = 600_000_000_000;
 const RAISE_NS_MAX: u64 = 30_000_000_000;
 const HOLD_PER_LOST: f64 = 200.0;
 
-/// Share of refusals by the server at which it is seen as full though no request waits.
+/// Share of refusals by the server, and of replies to clients that had gone, at which it is seen as
+/// full though no request waits.
 const REFUSED_SHARE: f64 = 0.125;
+
+/// Replies whose clients had gone, at least, and for each one that came in time, at which most
+/// clients go.
+const DEPARTED_MIN: f64 = 8.0;
+const DEPARTED_EACH: f64 = 9.0;
+
+/// Rise of the logarithm of the rate of replies from half the limit, below which half wins where
+/// most clients go: halfway between what a queue in the server gives and what a lack of requests
+/// does. The standard errors by which it must be sure, and the number of turns after which it need
+/// not be.
+const RISE_CROWDED: f64 = 0.35;
+const CERTAIN_CROWDED: f64 = 1.5;
+const TURNS_CROWDED: f64 = 4.0;
+
+/// Time after which half the limit is tried again, where it did not win: at first, and at most.
+const CROWDED_NS_MIN: u64 = 30_000_000_000;
+const CROWDED_NS_MAX: u64 = 600_000_000_000;
 
 /// Which limit has the turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +110,8 @@ struct Comparison {
     rates: [Rates; 2],
     /// True if the limit has only been doubled so far.
     is_first: bool,
+    /// True if most clients go under the present limit.
+    is_crowded: bool,
 }
 
 /// End of a comparison.
@@ -102,14 +128,34 @@ enum Decision {
 impl Comparison {
     fn new(base: usize, other: usize, shift: u32) -> Self {
         let rates = [Rates::default(); 2];
-        Self { base, other, shift, turn: Turn::Base, rates, is_first: false }
+        let (is_first, is_crowded) = (false, false);
+        Self { base, other, shift, turn: Turn::Base, rates, is_first, is_crowded }
+    }
+
+    /// Returns the comparison of a limit under which most clients go with half of it.
+    fn crowded(base: usize, is_first: bool, sample: &Sample, spent_ns: u64) -> Self {
+        let mut comparison = Self { is_first, is_crowded: true, ..Self::new(base, base / 2, 1) };
+        comparison.turn = Turn::Other;
+        comparison.rates[Turn::Base as usize].add(sample, spent_ns);
+        comparison
+    }
+
+    /// Decides where most clients go.
+    fn crowded_decision(&self) -> Option<Decision> {
+        let [of_base, of_other] = &self.rates;
+        let gain = of_other.reply_gain_of(of_base)?;
+        let is_certain = gain.is_below(RISE_CROWDED, CERTAIN_CROWDED)
+            || gain.is_above(RISE_CROWDED, CERTAIN_CROWDED);
+        let decision = if gain.log < RISE_CROWDED { Decision::Move } else { Decision::Stay };
+        (is_certain || of_base.turns >= TURNS_CROWDED).then_some(decision)
     }
 
     /// Returns the comparison of a limit with twice as much; what is known of its rate is kept.
     fn doubling(base: usize, rates: Rates) -> Self {
         let other = base.saturating_mul(2).min(MAX);
         let turn = if rates.turns > 0.0 { Turn::Other } else { Turn::Base };
-        Self { base, other, shift: 0, turn, rates: [rates, Rates::default()], is_first: true }
+        let rates = [rates, Rates::default()];
+        Self { base, other, shift: 0, turn, rates, is_first: true, is_crowded: false }
     }
 
     /// Returns the limit that has the turn.
@@ -123,12 +169,18 @@ impl Comparison {
 
     /// Number of requests in a turn: as many for each request in flight under both limits.
     fn turn_length(&self) -> f64 {
+        if self.is_crowded {
+            return DEPARTED_MIN.max(self.other as f64);
+        }
         let each = if self.is_first { 1.0 } else { TURN_EACH };
         (TURN_MIN / self.base as f64).max(each) * self.limit() as f64
     }
 
     /// Decides, if it can be, after both limits have had as many turns.
     fn decision(&self) -> Option<Decision> {
+        if self.is_crowded {
+            return self.crowded_decision();
+        }
         let [of_base, of_other] = &self.rates;
         let upwards = self.is_upwards();
         let (low, high) = if upwards { (of_base, of_other) } else { (of_other, of_base) };
@@ -158,8 +210,8 @@ impl Comparison {
     /// Returns the time that the other limit has cost, nanoseconds.
     fn lost_ns(&self) -> f64 {
         let [of_base, of_other] = &self.rates;
-        let gains = of_base.gains_of(of_other);
-        gains.map_or(0.0, |[mean, _]| of_other.spent_ns * (1.0 - mean.log.exp()).max(0.0))
+        let rates = of_base.log_rate().zip(of_other.log_rate());
+        rates.map_or(0.0, |(base, other)| of_other.spent_ns * (1.0 - (other - base).exp()).max(0.0))
     }
 }
 
@@ -180,6 +232,10 @@ pub struct Auto {
     raise_ns: u64,
     /// Time lost by comparisons since the last hold.
     lost_ns: f64,
+    /// Time from which half the limit may be tried because most clients go, and for how long it may
+    /// not be when it has not won.
+    crowded_ns: u64,
+    crowded_after_ns: u64,
 }
 
 impl Auto {
@@ -195,6 +251,8 @@ impl Auto {
             lower_ns: 0,
             raise_ns: 0,
             lost_ns: 0.0,
+            crowded_ns: 0,
+            crowded_after_ns: CROWDED_NS_MIN,
         }
     }
 
@@ -230,6 +288,17 @@ impl Auto {
             return self.hold(now_ns, base);
         }
         self.compare(now_ns, Comparison::new(base, other, shift));
+    }
+
+    /// Returns whether most clients go before they are answered.
+    fn is_crowded(&self, now_ns: u64) -> bool {
+        let Sample { answered, departed, .. } = self.sample;
+        let is_compared = self.comparison.is_some_and(|comparison| comparison.is_crowded);
+        departed >= DEPARTED_MIN.max(self.limit as f64)
+            && departed >= DEPARTED_EACH * (answered - departed)
+            && self.limit > 1
+            && !is_compared
+            && now_ns >= self.crowded_ns
     }
 
     fn hold(&mut self, now_ns: u64, base: usize) {
@@ -271,7 +340,10 @@ impl Auto {
                 self.lower_ns = now_ns;
                 self.raise(now_ns, other, shift.saturating_sub(1));
             }
-            (Decision::Move, false) => self.lower(now_ns, other, shift),
+            (Decision::Move, false) => {
+                self.crowded_after_ns = CROWDED_NS_MIN;
+                self.lower(now_ns, other, shift);
+            }
             (Decision::Stay, true) => self.stop_raising(now_ns, comparison),
             (Decision::Stay, false) => self.stop_lowering(now_ns, comparison),
         }
@@ -294,7 +366,15 @@ impl Auto {
 
     /// Goes on after a lower limit that did not win.
     fn stop_lowering(&mut self, now_ns: u64, comparison: &Comparison) {
-        let &Comparison { base, shift, .. } = comparison;
+        let &Comparison { base, shift, is_crowded, is_first, .. } = comparison;
+        if is_crowded {
+            self.crowded_ns = now_ns + self.crowded_after_ns;
+            self.crowded_after_ns = (2 * self.crowded_after_ns).min(CROWDED_NS_MAX);
+            if is_first {
+                return self.compare(now_ns, Comparison::doubling(base, Rates::default()));
+            }
+            return self.raise(now_ns, base, SHIFT_UP);
+        }
         self.lost_ns += comparison.lost_ns();
         if shift < SHIFT_MAX && base >> shift > 1 {
             return self.lower(now_ns, base, shift + 1);
@@ -316,10 +396,14 @@ impl InFlightPolicy for Auto {
     }
 
     fn completed(&mut self, now_ns: u64, completion: &Completion) {
-        let refused = self.sample.ended - self.sample.answered;
-        let is_full = completion.is_contended
-            || completion.outcome == Outcome::Refused
-            || refused > REFUSED_SHARE * self.sample.ended;
+        let in_vain = self.sample.ended - self.sample.answered + self.sample.departed;
+        let is_in_vain = match completion.outcome {
+            Outcome::Refused => true,
+            Outcome::Departed => completion.in_flight >= self.limit,
+            Outcome::Answered | Outcome::Failed | Outcome::Abandoned => false,
+        };
+        let is_full =
+            completion.is_contended || is_in_vain || in_vain > REFUSED_SHARE * self.sample.ended;
         if !is_full || completion.in_flight > self.limit {
             return self.restart_sample(now_ns);
         }
@@ -333,6 +417,13 @@ impl InFlightPolicy for Auto {
             return;
         }
         self.sample.add(completion);
+        if self.is_crowded(now_ns) {
+            let spent_ns = now_ns.saturating_sub(self.since_ns);
+            let is_first = self.comparison.is_some_and(|comparison| comparison.is_first);
+            let sample = &self.sample;
+            let comparison = Comparison::crowded(self.limit, is_first, sample, spent_ns);
+            return self.compare(now_ns, comparison);
+        }
         let length = self.comparison.map_or(TURN_MIN, |comparison| comparison.turn_length());
         if self.sample.answered < length {
             return;

@@ -17,7 +17,10 @@ const ERROR_MIN: f64 = 0.005;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     pub ended: f64,
+    /// Requests that the server has replied to with what was asked for.
     pub answered: f64,
+    /// Of these, those whose client had gone.
+    pub departed: f64,
     in_flight: f64,
     /// Sum of the times of all.
     took_ns: f64,
@@ -35,8 +38,10 @@ impl Sample {
         self.ended += 1.0;
         self.in_flight += completion.in_flight as f64;
         self.took_ns += took_ns;
-        if completion.outcome == Outcome::Answered {
+        let is_departed = completion.outcome == Outcome::Departed;
+        if is_departed || completion.outcome == Outcome::Answered {
             self.answered += 1.0;
+            self.departed += f64::from(u8::from(is_departed));
             self.answered_ns += took_ns;
             self.squares += took_ns * took_ns;
             self.logs += took_ns.ln();
@@ -47,6 +52,7 @@ impl Sample {
     fn merge(&mut self, other: &Self) {
         self.ended += other.ended;
         self.answered += other.answered;
+        self.departed += other.departed;
         self.in_flight += other.in_flight;
         self.took_ns += other.took_ns;
         self.answered_ns += other.answered_ns;
@@ -55,9 +61,20 @@ impl Sample {
         self.log_squares += other.log_squares;
     }
 
-    /// Logarithms of the rate, by the arithmetic and by the geometric mean; `None` if nothing was
-    /// answered.
+    /// Share of the replies that came in time; where none did, as if half a one had.
+    fn in_time_share(&self) -> f64 {
+        (self.answered - self.departed + 0.5) / (self.answered + 0.5)
+    }
+
+    /// Logarithms of the rate of answers in time, by the arithmetic and by the geometric mean;
+    /// `None` if there was no reply.
     fn log_rates(&self) -> Option<[f64; 2]> {
+        let in_time = self.in_time_share().ln();
+        self.log_reply_rates().map(|logs| logs.map(|log| log + in_time))
+    }
+
+    /// Logarithms of the rate of replies, by either mean.
+    fn log_reply_rates(&self) -> Option<[f64; 2]> {
         if self.answered == 0.0 {
             return None;
         }
@@ -67,7 +84,14 @@ impl Sample {
         Some([places.ln() - mean_ns.ln(), places.ln() - self.logs / self.answered])
     }
 
-    /// Variances of the logarithms of the rate, if the requests are independent of each other.
+    /// Variance of the logarithm of the share in time, if the requests are independent of each
+    /// other.
+    fn in_time_variance(&self) -> f64 {
+        self.departed / (self.answered.max(1.0) * (self.answered - self.departed + 0.5))
+    }
+
+    /// Variances of the logarithms of the rate of replies, if the requests are independent of each
+    /// other.
     fn variances(&self) -> [f64; 2] {
         let count = self.answered.max(2.0);
         let mean_ns = self.answered_ns / count;
@@ -105,7 +129,7 @@ impl Rates {
     /// Variance of an average: requests that follow each other are alike where they queue, and only
     /// turns show how much the rate really varies.
     fn variance(&self, which: usize) -> f64 {
-        let within = self.all.variances()[which];
+        let within = self.all.variances()[which] + self.all.in_time_variance();
         if self.turns < 2.0 {
             return within;
         }
@@ -114,13 +138,32 @@ impl Rates {
         within.max(between / (self.turns - 1.0))
     }
 
-    /// Returns by how much another rate is higher, by either mean; `None` if nothing was answered
-    /// under one of the limits.
-    pub(super) fn gains_of(&self, other: &Self) -> Option<[Gain; 2]> {
-        let (own, others) = (self.all.log_rates()?, other.all.log_rates()?);
-        Some([0, 1].map(|which| Gain {
+    /// Returns by how much another rate of replies is higher, in time or not, by the mean that is
+    /// more certain; `None` if there was none under one of the limits.
+    pub(super) fn reply_gain_of(&self, other: &Self) -> Option<Gain> {
+        let (own, others) = (self.all.log_reply_rates()?, other.all.log_reply_rates()?);
+        let (own_variances, other_variances) = (self.all.variances(), other.all.variances());
+        let gains = [0, 1].map(|which| Gain {
             log: others[which] - own[which],
-            error: (self.variance(which) + other.variance(which)).sqrt().max(ERROR_MIN),
+            error: (own_variances[which] + other_variances[which]).sqrt().max(ERROR_MIN),
+        });
+        gains.into_iter().min_by(|one, two| one.error.total_cmp(&two.error))
+    }
+
+    /// Returns the logarithm of the rate; `None` if there was no reply.
+    pub(super) fn log_rate(&self) -> Option<f64> {
+        self.all.log_rates().map(|[mean, _]| mean)
+    }
+
+    /// Returns by how much the rate of a higher limit is higher, by either mean; `None` if there
+    /// was no reply under one of the limits. No larger share of the replies comes in time under a
+    /// higher limit, so that what looks like it is chance.
+    pub(super) fn gains_of(&self, higher: &Self) -> Option<[Gain; 2]> {
+        let (own, others) = (self.all.log_rates()?, higher.all.log_rates()?);
+        let chance = (higher.all.in_time_share() / self.all.in_time_share()).ln().max(0.0);
+        Some([0, 1].map(|which| Gain {
+            log: others[which] - own[which] - chance,
+            error: (self.variance(which) + higher.variance(which)).sqrt().max(ERROR_MIN),
         }))
     }
 }
