@@ -18,6 +18,7 @@ pub mod epoll;
 pub mod fiber_stack;
 pub mod file;
 pub mod fork;
+pub mod huge_pages;
 pub mod ingress_drop;
 pub mod interface;
 pub mod listener;

@@ -9,6 +9,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use weir_dispatch::slots::SlotTree;
+use weir_sys::huge_pages;
 
 use super::action::{Interest, SocketEvent, SocketUse};
 use super::background::Background;
@@ -88,13 +89,15 @@ impl<'a, S: Stack> Worker<'a, S> {
         stack: S,
     ) -> Self {
         let pacer = Pacer::new(config, index, clock.now_ns());
+        let connections = Vec::with_capacity(config.open_if_stalled(index).min(open_max));
+        huge_pages::ask_for(&connections);
         Self {
             config,
             index,
             clock,
             stack,
             slots: SlotTree::new(open_max),
-            connections: Vec::new(),
+            connections,
             open: 0,
             next_pair: index,
             background: Background::new(config, index),

@@ -33,9 +33,9 @@ impl<S: Stack> Worker<'_, S> {
                 let action = exchange.resume(planned_ns, now_ns, &mut self.context);
                 self.begin(slot, action);
             }
-            Some(Start::OnFree { slot, arrival }) => self.begin_session(slot, arrival),
+            Some(Start::OnFree { slot, arrival }) => self.begin_session(slot, arrival, now_ns),
             Some(Start::OnNew(arrival)) => match self.take_slot() {
-                Some(slot) => self.begin_session(slot, arrival),
+                Some(slot) => self.begin_session(slot, arrival, now_ns),
                 None => self.refuse(arrival, ErrorKind::FdUnavail),
             },
         }
@@ -43,7 +43,7 @@ impl<S: Stack> Worker<'_, S> {
     }
 
     /// Begins the session of an arrival on a connection.
-    fn begin_session(&mut self, slot: u32, arrival: Arrival) {
+    fn begin_session(&mut self, slot: u32, arrival: Arrival, now_ns: u64) {
         let exchange = &mut self.connections[slot as usize].exchange;
         let session = exchange.new_session();
         if !self.source.fill(arrival.number, session) || session.steps.is_empty() {
@@ -51,7 +51,6 @@ impl<S: Stack> Worker<'_, S> {
             self.pacer.arrivals.end(arrival.planned_ns);
             return self.carry_out(slot, action);
         }
-        let now_ns = self.clock.now_ns();
         let action = exchange.begin(arrival.planned_ns, now_ns, &mut self.context);
         self.begin(slot, action);
     }

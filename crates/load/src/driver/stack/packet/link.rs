@@ -19,7 +19,7 @@ const RECEIVE_FRAMES: usize = 4096;
 const QUESTIONS: u32 = 3;
 
 /// Frames that are sent together at the latest.
-const FLUSH_AT: usize = 32;
+const FLUSH_AT: usize = 64;
 
 /// The link.
 pub(super) struct Link {

@@ -88,16 +88,14 @@ impl<'a> PacketStack<'a> {
             .ok_or_else(|| io::Error::other("--source: there are fewer addresses than threads"))?;
         let (link, ring) = Link::open(&packet.interface, index, sources, &config.addresses)?;
         let now_ns = clock.now_ns();
+        let seed = config.seed.wrapping_add(index as u64);
         Ok(Self {
             config: packet,
             clock,
             link,
-            sockets: Sockets::new(sources, config.seed.wrapping_add(index as u64)),
+            sockets: Sockets::new(sources, seed, config.open_if_stalled(index)),
             timers: TimerWheel::new(now_ns),
-            paths: packet
-                .path
-                .as_ref()
-                .map(|law| Paths::new(law, config.seed.wrapping_add(index as u64))),
+            paths: packet.path.as_ref().map(|law| Paths::new(law, seed)),
             events: Vec::new(),
             next_events: Vec::new(),
             expired: Vec::new(),

@@ -1,12 +1,13 @@
 //! Connections by number and by their two ends, and the choice of an end for the next.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use weir_packet::path::Path;
 use weir_packet::tcp::{Connection, State};
+use weir_sys::huge_pages;
 
 use super::super::super::action::{Interest, SocketEvent};
 use crate::config::Network;
@@ -68,8 +69,6 @@ pub(super) struct Sockets {
     by_tuple: HashTable<u32>,
     /// Of the table, whose keys nobody else chooses.
     hasher: DefaultHashBuilder,
-    /// Of initial sequence numbers.
-    iss_hasher: RandomState,
     sources: Network,
     destinations: Vec<SocketAddr>,
     /// Number of the next end.
@@ -78,16 +77,17 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// Creates an empty table of sockets with addresses of `sources`.
-    pub(super) fn new(sources: Network, seed: u64) -> Self {
+    /// Creates an empty table of sockets with addresses of `sources`, with room for `room` of them.
+    pub(super) fn new(sources: Network, seed: u64, room: usize) -> Self {
+        let entries = Vec::with_capacity(room);
+        huge_pages::ask_for(&entries);
         // The ends of the last run may still be in TIME-WAIT on the server.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
-            entries: Vec::new(),
+            entries,
             free: Vec::new(),
-            by_tuple: HashTable::new(),
+            by_tuple: HashTable::with_capacity(room),
             hasher: DefaultHashBuilder::default(),
-            iss_hasher: RandomState::new(),
             sources,
             destinations: Vec::new(),
             next: since.as_micros() as u64,
@@ -129,7 +129,7 @@ impl Sockets {
         };
         self.by_tuple.insert_unique(hasher.hash_one(tuple), socket, hash);
         // A clock of 64 ns, and a secret for each end (RFC 6528).
-        let hash = self.iss_hasher.hash_one((self.secret, tuple));
+        let hash = self.hasher.hash_one((self.secret, tuple));
         Some((socket, (hash as u32).wrapping_add((now_ns >> 6) as u32)))
     }
 
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     fn sockets(prefix: u8) -> Sockets {
-        let mut sockets = Sockets::new(Network::new([10, 7, 0, 0].into(), prefix).unwrap(), 1);
+        let mut sockets = Sockets::new(Network::new([10, 7, 0, 0].into(), prefix).unwrap(), 1, 0);
         sockets.next = 0;
         sockets
     }
