@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup;
 use crate::machine;
 use crate::measure::idle_counter::IdleCounter;
-use crate::measure::traces;
+use crate::measure::{hardware, traces};
 use crate::programs;
 use crate::servers;
 
@@ -97,6 +97,7 @@ pub fn check() -> Vec<CheckResult> {
         ("limits on servers", limits(cgroup::available())),
         ("trace of drops", trace_of_drops(traces::drops_available())),
         ("count of SYNs", count_of_syns(traces::syns_available())),
+        ("counters", counters(hardware::available())),
         ("mod_deflate", compression(servers::lighttpd_can_compress())),
     ];
     let programs = PROGRAMS.iter().map(|row| (row[0], program(row)));
@@ -160,6 +161,16 @@ fn count_of_syns(available: Result<(), String>) -> Found {
         Ok(()) => have("SYNs are counted at the link of the server"),
         Err(why) => missing(format!("{why}; `syn_rate` has no value: run as root")),
     }
+}
+
+fn counters(is_there: bool) -> Found {
+    if is_there {
+        return have("the processors count instructions and cycles");
+    }
+    missing(
+        "the processors count no instructions and cycles for this process, as in most virtual \
+         machines; `instructions_per_reply` and `cycles_per_reply` have no values",
+    )
 }
 
 fn compression(is_there: bool) -> Found {

@@ -467,6 +467,12 @@ pub struct CoreTime {
     /// do not have it. Older ones have the speed before and after, the mean.
     #[serde(default)]
     pub idle_per_s: f64,
+    /// Instructions of all but the idle counter; absent where a processor has no counters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<f64>,
+    /// Cycles, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cycles: Option<f64>,
     /// Reason why the busy time is not to be trusted, as a sentence without its subject; absent if
     /// nothing speaks against it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -25,6 +25,7 @@ pub mod listener;
 pub mod namespace;
 pub mod network;
 pub mod packet_socket;
+pub mod perf_event;
 pub mod pipe;
 pub mod poll;
 pub mod proc;

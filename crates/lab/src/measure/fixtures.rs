@@ -246,5 +246,7 @@ fn kernel() -> Kernel {
 
 /// Two seconds of a processor, as the idle counter has them.
 fn core(idle_s: f64) -> CoreTime {
-    CoreTime { total_s: 2.0, busy_s: 2.0 - idle_s, spinner_s: idle_s, ..CoreTime::default() }
+    let (instructions, cycles) = (Some(2e9), Some(1e9));
+    let time = CoreTime { total_s: 2.0, busy_s: 2.0 - idle_s, ..CoreTime::default() };
+    CoreTime { spinner_s: idle_s, instructions, cycles, ..time }
 }

@@ -18,13 +18,14 @@
 //! processor that would sleep deeply when idle never does so, and wakes faster.
 
 use std::hint::black_box;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weir_sys::process::{pin_thread, run_when_idle, thread_cpu_clock_ns, thread_usage};
 
+use super::hardware::HardwareCounters;
 use crate::record::CoreTime;
 
 /// Additions in a unit of the spinner's work: about a microsecond, much longer than the clock takes
@@ -60,15 +61,25 @@ struct Counts {
     cpu_ns: AtomicU64,
     /// Time in which it was neither running nor replaced by another thread, nanoseconds.
     stolen_ns: AtomicU64,
+    /// What the processor does for the spinner, if it has counters.
+    hardware: OnceLock<HardwareCounters>,
     /// True once it runs on its processor.
     is_ready: AtomicBool,
+}
+
+/// A spinner, as others see it.
+#[derive(Debug)]
+struct Spinner {
+    cpu: usize,
+    counts: Arc<Counts>,
+    /// What the processor does, if it has counters.
+    hardware: Option<HardwareCounters>,
 }
 
 /// A spinner on each of some processors. Dropping it ends them.
 #[derive(Debug)]
 pub struct IdleCounter {
-    /// The processors, each with the counts of its spinner.
-    counts: Vec<(usize, Arc<Counts>)>,
+    spinners: Vec<Spinner>,
     threads: Vec<JoinHandle<()>>,
     is_over: Arc<AtomicBool>,
 }
@@ -88,6 +99,8 @@ struct CpuReading {
     idle_ns: u64,
     cpu_ns: u64,
     stolen_ns: u64,
+    /// Instructions and cycles of all but the spinner.
+    hardware: Option<[u64; 2]>,
 }
 
 /// Idle shares of processors that have nothing to do, in the order of a [`Reading`].
@@ -101,7 +114,7 @@ impl IdleCounter {
     /// Returns a sentence if a thread cannot be created, pinned or given its policy.
     pub fn start(cpus: &[usize]) -> Result<Self, String> {
         let is_over = Arc::new(AtomicBool::new(false));
-        let mut counter = Self { counts: Vec::new(), threads: Vec::new(), is_over };
+        let mut counter = Self { spinners: Vec::new(), threads: Vec::new(), is_over };
         let mut cpus = cpus.to_vec();
         cpus.sort_unstable();
         cpus.dedup();
@@ -113,11 +126,15 @@ impl IdleCounter {
                 .spawn(move || {
                     // A spinner that is not where it should be would count something else.
                     if pin_thread(cpu).and_then(|()| run_when_idle()).is_ok() {
+                        if let Some(hardware) = HardwareCounters::of_this_thread() {
+                            let _ = own.hardware.set(hardware);
+                        }
                         spin(&own, &is_over);
                     }
                 })
                 .map_err(|error| format!("no thread for an idle counter: {error}"))?;
-            counter.counts.push((cpu, counts));
+            let hardware = HardwareCounters::on_processor(cpu);
+            counter.spinners.push(Spinner { cpu, counts, hardware });
             counter.threads.push(thread);
         }
         counter.await_ready()?;
@@ -125,33 +142,28 @@ impl IdleCounter {
     }
 
     fn await_ready(&self) -> Result<(), String> {
-        let is_ready = |(_, counts): &(usize, Arc<Counts>)| counts.is_ready.load(Ordering::Acquire);
+        let is_ready = |spinner: &Spinner| spinner.counts.is_ready.load(Ordering::Acquire);
         let latest = Instant::now() + READY_MAX;
         while Instant::now() < latest {
-            if self.counts.iter().all(is_ready) {
+            if self.spinners.iter().all(is_ready) {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(1));
         }
-        let cpu = self.counts.iter().find(|counts| !is_ready(counts)).map_or(0, |(cpu, _)| *cpu);
+        let absent = self.spinners.iter().find(|spinner| !is_ready(spinner));
+        let cpu = absent.map_or(0, |spinner| spinner.cpu);
         Err(format!("no idle counter runs on processor {cpu}"))
     }
 
     /// Returns the counts now.
     pub fn read(&self) -> Reading {
-        let of = |(cpu, counts): &(usize, Arc<Counts>)| CpuReading {
-            cpu: *cpu,
-            units: counts.units.load(Ordering::Relaxed),
-            idle_ns: counts.idle_ns.load(Ordering::Relaxed),
-            cpu_ns: counts.cpu_ns.load(Ordering::Relaxed),
-            stolen_ns: counts.stolen_ns.load(Ordering::Relaxed),
-        };
-        Reading { at: Instant::now(), cpus: self.counts.iter().map(of).collect() }
+        let cpus = self.spinners.iter().map(Spinner::read).collect();
+        Reading { at: Instant::now(), cpus }
     }
 
     /// Measures for a time the idle shares of processors that have nothing to do now.
     pub fn calibrate(&self, time: Duration) -> IdleShares {
-        let mut shares = vec![Vec::new(); self.counts.len()];
+        let mut shares = vec![Vec::new(); self.spinners.len()];
         let mut before = self.read();
         let until = before.at + time;
         while before.at < until {
@@ -164,6 +176,23 @@ impl IdleCounter {
         }
         let median = |shares: &Vec<f64>| weir_stats::median(shares).unwrap_or(0.0);
         IdleShares(shares.iter().map(median).collect())
+    }
+}
+
+impl Spinner {
+    fn read(&self) -> CpuReading {
+        let Self { cpu, counts, hardware } = self;
+        CpuReading {
+            cpu: *cpu,
+            units: counts.units.load(Ordering::Relaxed),
+            idle_ns: counts.idle_ns.load(Ordering::Relaxed),
+            cpu_ns: counts.cpu_ns.load(Ordering::Relaxed),
+            stolen_ns: counts.stolen_ns.load(Ordering::Relaxed),
+            hardware: hardware.as_ref().zip(counts.hardware.get()).and_then(|(all, own)| {
+                let (all, own) = (all.read()?, own.read()?);
+                Some([0, 1].map(|event| all[event].saturating_sub(own[event])))
+            }),
+        }
     }
 }
 
@@ -214,6 +243,12 @@ impl Reading {
             // A processor that others used up in a calibration has changed beyond measure.
             let drift = (last_share / first_share - 1.0).abs();
             time.drift = time.drift.max(if drift.is_finite() { drift } else { 1.0 });
+            if let Some((now, was)) = now.hardware.zip(was.hardware) {
+                let [instructions, cycles] =
+                    [0, 1].map(|event| now[event].saturating_sub(was[event]) as f64);
+                *time.instructions.get_or_insert(0.0) += instructions;
+                *time.cycles.get_or_insert(0.0) += cycles;
+            }
             ran_ns += now.cpu_ns - first.cpus[index].cpu_ns;
             stolen_ns += now.stolen_ns - first.cpus[index].stolen_ns;
         }
@@ -288,6 +323,7 @@ mod tests {
                 idle_ns: idle_ms[index] * 1_000_000,
                 cpu_ns: cpu_ms[index] * 1_000_000,
                 stolen_ns: cpu_ms[index] * 10_000,
+                hardware: (index == 0).then_some([3 * idle_ms[0], idle_ms[0]]),
             });
             Reading { at, cpus: cpus.collect() }
         };
@@ -305,6 +341,8 @@ mod tests {
         let both = time(&[4, 5]);
         assert_eq!((both.total_s, both.busy_s), (4.0, 1.5));
         assert_eq!(time(&[7]), CoreTime::default(), "no spinner is there");
+        assert_eq!((one.instructions, one.cycles), (Some(1500.0), Some(500.0)));
+        assert_eq!(time(&[5]).instructions, None, "that processor has no counters");
     }
 
     #[test]

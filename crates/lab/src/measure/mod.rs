@@ -8,6 +8,7 @@ pub mod calls;
 pub mod cores;
 #[cfg(test)]
 pub(crate) mod fixtures;
+pub mod hardware;
 pub mod identity;
 pub mod idle_counter;
 pub mod kernel;

@@ -68,6 +68,12 @@ pub(super) fn core_us_per_reply(point: &Point, cores: &CoreTime) -> Option<f64> 
     ratio(1e6 * cores.busy_share()? * processors, point.load.replies_per_s)
 }
 
+/// Returns what processors did, for each reply; from rates, as [`core_us_per_reply`].
+pub(super) fn per_reply(point: &Point, cores: &CoreTime, done: Option<f64>) -> Option<f64> {
+    let processors = ratio(cores.total_s, point.kernel.window_s)?;
+    ratio(ratio(done?, cores.total_s)? * processors, point.load.replies_per_s)
+}
+
 /// Returns the growth of one of the server's counters. A server answers only between its phases: if
 /// it is stuck in one it answers too late, and what it then reports covers another window.
 pub(super) fn counted(point: &Point, name: &str) -> Option<f64> {

@@ -2,7 +2,7 @@
 //! server and the kernel that the papers show, over the whole measured window.
 
 use super::metric::{
-    core_us_per_reply, counted, counted_rate, counted_ratio, mark, metrics, ms, ratio,
+    core_us_per_reply, counted, counted_rate, counted_ratio, mark, metrics, ms, per_reply, ratio,
 };
 use crate::measure::kernel::{Drops, Traced, classify};
 use crate::record::{Point, Times};
@@ -62,6 +62,13 @@ metrics! {
     "core_us_per_reply", "core time a reply", "us",
         |p| core_us_per_reply(p, &p.cores.server),
         "Time the server's processors had something to do, for each reply, by the idle counter";
+    "instructions_per_reply", "instructions a reply", "instructions",
+        |p| per_reply(p, &p.cores.server, p.cores.server.instructions),
+        "Instructions of the server's processors, for each reply, without the idle counter's: \
+         where the machine has counters";
+    "cycles_per_reply", "cycles a reply", "cycles",
+        |p| per_reply(p, &p.cores.server, p.cores.server.cycles),
+        "Cycles of the server's processors, likewise";
     "server_cpu", "processor time of the server's processes", "%", server_cpu,
         "User and system time of its processes alone, of one processor";
     "server_user", "user time of the server's processes", "%",
