@@ -272,6 +272,11 @@ pub(crate) struct ServerOptions {
           hide_possible_values = true)]
     pub stat_page: OnOff,
 
+    /// Address for the operator's programs, such as 127.0.0.1:9101 or unix:/run/weir.sock: /metrics
+    /// for Prometheus, /healthz, /readyz and /status.json. Nobody is asked who they are there
+    #[arg(long, value_name = "ADDRESS", value_parser = values::address)]
+    pub admin: Option<Address>,
+
     /// Ask the kernel how long each connection was in the accept queue
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
           default_missing_value = "on", action = ArgAction::Set, default_value = "off",

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, Parser};
 
+use weir_admin::{AdminListener, Lifecycle};
 use weir_server::architecture::ArchitectureName;
 use weir_server::readiness::settings::Settings;
 use weir_server::{
@@ -31,10 +32,10 @@ use crate::{Cli, Task, one_sentence};
 /// # Errors
 /// A sentence: the options ask for something that cannot be provided.
 pub(crate) fn serve(options: ServeOptions, tables: &Tables) -> Result<ExitCode, String> {
-    let stats_json = options.server.stats_json.clone();
+    let outputs = Outputs::of(&options.server)?;
     let config = configuration(options, tables)?;
     let what = config.root.display().to_string();
-    run(config, &what, stats_json.as_deref())
+    run(config, &what, outputs)
 }
 
 /// Stands in front of other servers until told to stop.
@@ -42,18 +43,49 @@ pub(crate) fn serve(options: ServeOptions, tables: &Tables) -> Result<ExitCode, 
 /// # Errors
 /// A sentence: the options ask for something that cannot be provided.
 pub(crate) fn proxy(options: ProxyOptions) -> Result<ExitCode, String> {
-    let (stats_json, urls) = (options.server.stats_json.clone(), options.urls.join(", "));
-    run(proxy_configuration(options)?, &urls, stats_json.as_deref())
+    let (outputs, urls) = (Outputs::of(&options.server)?, options.urls.join(", "));
+    run(proxy_configuration(options)?, &urls, outputs)
+}
+
+/// Ways in which a server's statistics come out, besides its page.
+struct Outputs {
+    stats_json: Option<PathBuf>,
+    admin: Option<AdminListener>,
+}
+
+impl Outputs {
+    /// Takes them from the options, and listens on the admin address.
+    fn of(options: &ServerOptions) -> Result<Self, String> {
+        let stats_json = options.stats_json.clone();
+        let Some(address) = &options.admin else { return Ok(Self { stats_json, admin: None }) };
+        if options.stat_page == OnOff::Off {
+            let why =
+                "--admin shows the page of statistics, which --stat-page=off does not publish";
+            return Err(why.into());
+        }
+        let listener = match address {
+            Address::Tcp(address) => AdminListener::tcp(*address),
+            Address::Unix(path) => AdminListener::unix(path),
+        };
+        let listener = listener.map_err(|error| format!("--admin: {address}: {error}"))?;
+        Ok(Self { stats_json, admin: Some(listener) })
+    }
 }
 
 /// Runs a server. `what`: what it serves.
-fn run(config: Config, what: &str, stats_json: Option<&Path>) -> Result<ExitCode, String> {
+fn run(config: Config, what: &str, outputs: Outputs) -> Result<ExitCode, String> {
+    let stats_json = outputs.stats_json.as_deref();
     let loops = config.workers;
     let how = how(config.arch.row(), config.mechanism.row());
     let bench_endpoints = config.bench_endpoints;
     let mut server = Server::start(config).map_err(|error| error.to_string())?;
     let loops = if loops == 1 { "1 loop".into() } else { format!("{loops} loops") };
     announce(&format!("weir: serving {what} on {} ({how}, {loops})", server.addresses(),));
+    let lifecycle = Lifecycle::default();
+    let _socket_file = outputs.admin.map(|admin| {
+        say(&format!("the admin address is {}", admin.url()));
+        admin.start(&lifecycle).map_err(|error| say(&format!("the admin address: {error}")))
+    });
     if bench_endpoints {
         say("--bench-endpoints is on: whoever can connect can make the server burn processor time");
     }
@@ -65,7 +97,10 @@ fn run(config: Config, what: &str, stats_json: Option<&Path>) -> Result<ExitCode
                     say("the access log is stuck and was not reopened");
                 }
             }
-            Signal::Stop => server.stop(),
+            Signal::Stop => {
+                lifecycle.stop();
+                server.stop();
+            }
             Signal::Ended => break,
         }
     }

@@ -6,6 +6,7 @@
     reason = "a broken expectation is a failed test"
 )]
 
+mod admin;
 mod architectures;
 mod bad_inputs;
 mod behaviour;

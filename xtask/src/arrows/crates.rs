@@ -29,6 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("weir-load", &["weir-sys", "weir-dispatch", "weir-http1", "weir-packet", "weir-stats"]),
     ("weir-observe", &["weir-sys", "weir-stats"]),
+    ("weir-admin", &["weir-sys", "weir-http1", "weir-stats", "weir-observe"]),
     ("weir-lab", &["weir-sys", "weir-stats", "weir-observe", "weir-packet"]),
     ("weir-sim", &["weir-accept", "weir-stats"]),
     (
@@ -41,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "weir-content",
             "weir-load",
             "weir-observe",
+            "weir-admin",
             "weir-lab",
         ],
     ),
