@@ -45,13 +45,15 @@ fn each_connection_is_one_of_the_server_s_and_costs_the_packets_of_any_other() {
         for address in [SERVER_V4, SERVER_V6] {
             let root = Root::with_hello();
             let server = start(address, &root);
-            let resent = tcp_count("TCPSynRetrans");
+            let resent_before = tcp_count("TCPSynRetrans");
             let ran = packet_load("--rate 300 --num 300", &server, "hello.txt");
             let (counts, packets) = (&ran.json["counts"], &ran.json["packets"]);
             assert_eq!(count(&counts["statuses"], "2xx"), 300, "{address}: {}", ran.stdout);
             assert_eq!(count(packets, "malformed"), 0);
             assert!(packets["violations"].as_object().unwrap().values().all(|n| n == 0));
-            assert_eq!(tcp_count("TCPSynRetrans"), resent);
+            // Where the client was held up for a second, it has received what was sent again twice.
+            let resent = tcp_count("TCPSynRetrans") - resent_before;
+            assert!(resent <= count(packets, "duplicates"), "{resent}: {packets}");
             let stopped = server.stop();
             assert_eq!(count(&stopped.stats()["total"], "accepted"), 300);
             assert_eq!(count(&stopped.stats()["total"], "replies"), 300);

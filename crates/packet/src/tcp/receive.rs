@@ -129,6 +129,7 @@ impl Connection {
         }
         if segment.flags.syn {
             // Likewise (section 4.2).
+            context.counts.duplicates += u64::from(!segment.end().is_after(self.expected));
             self.send_ack(context);
             return Changes::default();
         }

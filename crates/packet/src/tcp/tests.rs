@@ -160,6 +160,14 @@ fn an_open_idle_connection_fits_in_256_bytes() {
 }
 
 #[test]
+fn an_answered_syn_that_is_answered_again_is_acknowledged_and_counted() {
+    let mut client = Client::established();
+    assert_eq!(client.receive(&syn_ack()), Changes::default());
+    assert_eq!(client.take_one().head.ack, Some(THEIR_ISS.plus(1)));
+    assert_eq!((client.counts.duplicates, client.counts.violations()), (1, 0));
+}
+
+#[test]
 fn a_syn_is_sent_again_as_linux_does_and_given_up() {
     let mut client = Client::opened(Settings::default());
     let syn = client.take_one();
