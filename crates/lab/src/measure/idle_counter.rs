@@ -37,6 +37,9 @@ const DISTURBED: f64 = 1.5;
 /// Part of itself by which the time of most units is moved towards the time of each: it is their
 /// median, of those of a millisecond or so.
 const MEDIAN_STEP: f64 = 1.0 / 512.0;
+/// Time of a unit, as a multiple of that of most, from which it tells nothing of the processor's
+/// speed: another thread ran. Where units are hardly ever left alone, these would be most.
+const REPLACED: f64 = 4.0;
 /// Units whose shortest time begins it.
 const FIRST_UNITS: u32 = 64;
 /// Gap in the spinner's work from which it counts as stolen if no other thread ran: an interrupt
@@ -260,7 +263,7 @@ impl Reading {
 /// Counts until it is over.
 fn spin(counts: &Counts, is_over: &AtomicBool) {
     let (mut units, mut stolen_ns) = (0, 0);
-    let (mut idle_ns, mut most_ns) = (0.0, first_unit_ns());
+    let mut idle = IdleTime { ns: 0.0, most_ns: first_unit_ns() };
     let mut switches = thread_usage().switches_involuntary;
     let mut last = Instant::now();
     let mut published = last;
@@ -271,10 +274,8 @@ fn spin(counts: &Counts, is_over: &AtomicBool) {
         counts.units.store(units, Ordering::Relaxed);
         let now = Instant::now();
         let gap = now - last;
-        let gap_ns = gap.as_nanos() as f64;
-        idle_ns += if gap_ns < DISTURBED * most_ns { gap_ns } else { most_ns };
-        counts.idle_ns.store(idle_ns as u64, Ordering::Relaxed);
-        most_ns *= 1.0 + if gap_ns > most_ns { MEDIAN_STEP } else { -MEDIAN_STEP };
+        idle.add(gap.as_nanos() as f64);
+        counts.idle_ns.store(idle.ns as u64, Ordering::Relaxed);
         if gap >= STOLEN_MIN {
             let switches_now = thread_usage().switches_involuntary;
             if switches_now == switches {
@@ -288,6 +289,26 @@ fn spin(counts: &Counts, is_over: &AtomicBool) {
             published = now;
         }
         last = now;
+    }
+}
+
+/// Idle time, by the time that each unit took.
+struct IdleTime {
+    /// Idle time so far, nanoseconds.
+    ns: f64,
+    /// Time that most units take, nanoseconds.
+    most_ns: f64,
+}
+
+impl IdleTime {
+    /// Adds a unit.
+    fn add(&mut self, took_ns: f64) {
+        let is_disturbed = took_ns >= DISTURBED * self.most_ns;
+        self.ns += if is_disturbed { self.most_ns } else { took_ns };
+        if took_ns < REPLACED * self.most_ns {
+            let is_longer = took_ns > self.most_ns;
+            self.most_ns *= 1.0 + if is_longer { MEDIAN_STEP } else { -MEDIAN_STEP };
+        }
     }
 }
 
@@ -328,6 +349,37 @@ mod tests {
             Reading { at, cpus: cpus.collect() }
         };
         [of(at, [0; 2], [0; 2]), of(at + Duration::from_secs(2), idle_ms, cpu_ms)]
+    }
+
+    /// Returns the idle share of time in which units take so long in turn, after some that take
+    /// 600 ns each.
+    fn idle_share(took_ns: &[f64], rounds: u32) -> f64 {
+        let mut idle = IdleTime { ns: 0.0, most_ns: 600.0 };
+        (0..2000).for_each(|_| idle.add(600.0));
+        let before_ns = idle.ns;
+        (0..rounds).for_each(|_| took_ns.iter().for_each(|took_ns| idle.add(*took_ns)));
+        (idle.ns - before_ns) / (f64::from(rounds) * took_ns.iter().sum::<f64>())
+    }
+
+    fn assert_near(share: f64, expected: f64) {
+        assert!((share - expected).abs() < 0.01, "{share} and not {expected}");
+    }
+
+    #[test]
+    fn units_that_nothing_disturbs_are_idle_whatever_the_speed() {
+        for took_ns in [300.0, 600.0, 1100.0, 1800.0] {
+            assert_near(idle_share(&[took_ns], 500_000), 1.0);
+        }
+    }
+
+    #[test]
+    fn of_a_disturbed_unit_as_much_is_idle_as_most_take() {
+        // An interrupt in every tenth unit; a thread that runs for 20 us between any two; one for
+        // each unit, which is never left alone.
+        let often = [[600.0; 9].as_slice(), &[3600.0]].concat();
+        assert_near(idle_share(&often, 10_000), 6.0 / 9.0);
+        assert_near(idle_share(&[600.0, 20_600.0], 10_000), 1.2 / 21.2);
+        assert_near(idle_share(&[20_600.0], 10_000), 0.6 / 20.6);
     }
 
     #[test]
