@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -170,6 +170,35 @@ impl Drop for Origin {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// A gate at which an origin waits before it answers; closed at first.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    /// Lets through those that wait, and those to come.
+    pub fn open(&self) {
+        self.set(true);
+    }
+
+    /// Holds up those to come.
+    pub fn close(&self) {
+        self.set(false);
+    }
+
+    fn set(&self, is_open: bool) {
+        let (state, changed) = &*self.0;
+        *state.lock().unwrap() = is_open;
+        changed.notify_all();
+    }
+
+    /// Waits until it is open.
+    pub fn pass(&self) {
+        let (state, changed) = &*self.0;
+        let is_closed = |is_open: &mut bool| !*is_open;
+        drop(changed.wait_while(state.lock().unwrap(), is_closed).unwrap());
     }
 }
 

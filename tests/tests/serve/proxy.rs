@@ -1,12 +1,10 @@
 //! Forwarding to other servers, as the client on one side and the origin on the other see it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use weir_tests::faulty::{Behaviour, Faulty};
-use weir_tests::origin::{Received, reply};
+use weir_tests::origin::{Gate, Received, reply};
 use weir_tests::wait::until;
 use weir_tests::{Client, Origin, Root, Server, mechanisms, request};
 
@@ -352,12 +350,10 @@ fn no_more_are_in_flight_than_allowed_and_the_rest_wait() {
 
 #[test]
 fn who_waits_for_too_long_is_told_to_come_again() {
-    let release = Arc::new(AtomicUsize::new(0));
-    let released = Arc::clone(&release);
+    let gate = Gate::default();
+    let at_origin = gate.clone();
     let origin = Origin::start(move |_| {
-        while released.load(Ordering::Relaxed) == 0 {
-            thread::sleep(Duration::from_millis(1));
-        }
+        at_origin.pass();
         reply(b"done")
     });
     let root = Root::with_hello();
@@ -389,7 +385,7 @@ fn who_waits_for_too_long_is_told_to_come_again() {
     thread::sleep(Duration::from_millis(20));
     drop(third);
     thread::sleep(Duration::from_millis(20));
-    release.store(1, Ordering::Relaxed);
+    gate.open();
     assert_eq!(first.reply().text(), "done");
     assert_eq!(second.get("/app").text(), "done");
     assert!(origin.received().iter().all(|one| !one.line().contains("third")));

@@ -1,11 +1,9 @@
 //! Admission to upstreams, as the client on one side and the origin on the other see it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use weir_tests::origin::{Received, reply};
+use weir_tests::origin::{Gate, Received, reply};
 use weir_tests::wait::until;
 use weir_tests::{Origin, Server, request};
 
@@ -25,12 +23,10 @@ fn until_seen(server: &Server) {
 
 #[test]
 fn requests_of_the_high_class_are_sent_first() {
-    let release = Arc::new(AtomicBool::new(false));
-    let released = Arc::clone(&release);
+    let gate = Gate::default();
+    let at_origin = gate.clone();
     let origin = Origin::start(move |_| {
-        while !released.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(1));
-        }
+        at_origin.pass();
         reply(b"done")
     });
     let server = proxy(&origin, &["--high-priority", "/pay"]);
@@ -39,7 +35,7 @@ fn requests_of_the_high_class_are_sent_first() {
         client.send(request("GET", target, &[]));
         until_seen(&server);
     }
-    release.store(true, Ordering::Relaxed);
+    gate.open();
     for client in &mut clients {
         assert_eq!(client.reply().text(), "done");
     }
@@ -88,11 +84,11 @@ fn a_stream_of_events_takes_no_place() {
 
 #[test]
 fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone() {
-    let release = Arc::new(AtomicBool::new(false));
-    let released = Arc::clone(&release);
+    let gate = Gate::default();
+    let at_origin = gate.clone();
     let origin = Origin::start(move |received: &Received| {
-        while received.line().starts_with("GET /first") && !released.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(1));
+        if received.line().starts_with("GET /first") {
+            at_origin.pass();
         }
         reply(b"done")
     });
@@ -108,7 +104,7 @@ fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone()
     drop(first);
     until_seen(&server);
     assert_eq!(origin.received().len(), 1, "the server is at work");
-    release.store(true, Ordering::Relaxed);
+    gate.open();
     assert_eq!(second.reply().text(), "done");
     // Its connection is kept, too.
     assert_eq!((origin.connections(), origin.in_flight_max()), (1, 1));
@@ -117,9 +113,11 @@ fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone()
 
 #[test]
 fn a_place_is_not_kept_for_ever_for_a_client_that_has_gone() {
-    let origin = Origin::start(|received: &Received| {
-        while received.line().starts_with("GET /never") {
-            thread::sleep(Duration::from_secs(1));
+    let gate = Gate::default();
+    let at_origin = gate.clone();
+    let origin = Origin::start(move |received: &Received| {
+        if received.line().starts_with("GET /never") {
+            at_origin.pass();
         }
         reply(b"done")
     });
@@ -129,4 +127,5 @@ fn a_place_is_not_kept_for_ever_for_a_client_that_has_gone() {
     until("the first is sent", || origin.received().len() == 1);
     drop(first);
     assert_eq!(server.get("/second").text(), "done");
+    gate.open();
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use weir_tests::origin::{After, Received};
+use weir_tests::origin::{After, Gate, Received};
 use weir_tests::wait::until;
 use weir_tests::{Client, Origin, Reply, Root, Server, mechanisms, request};
 
@@ -84,12 +84,10 @@ fn without_the_option_nothing_is_stored() {
 #[test]
 fn many_who_ask_at_once_make_one_request() {
     for arch in FORWARDING {
-        let release = Arc::new(AtomicBool::new(false));
-        let released = Arc::clone(&release);
+        let gate = Gate::default();
+        let at_origin = gate.clone();
         let origin = Origin::start(move |_| {
-            while !released.load(Ordering::Relaxed) {
-                thread::sleep(Duration::from_millis(1));
-            }
+            at_origin.pass();
             reply_with("Cache-Control: max-age=60\r\n", b"once")
         });
         let server = caching(&origin, &["--workers", "2", "--arch", arch]);
@@ -97,7 +95,7 @@ fn many_who_ask_at_once_make_one_request() {
         clients.iter_mut().for_each(|client| client.send(request("GET", "/", &[])));
         until("it is at the origin", || !origin.received().is_empty());
         thread::sleep(Duration::from_millis(50));
-        release.store(true, Ordering::Relaxed);
+        gate.open();
         let replies: Vec<Reply> = clients.iter_mut().map(Client::reply).collect();
         assert!(replies.iter().all(|reply| reply.text() == "once"));
         assert_eq!(origin.received().len(), 1);
@@ -109,19 +107,17 @@ fn many_who_ask_at_once_make_one_request() {
 
 #[test]
 fn who_follows_a_reply_that_is_not_stored_goes_on_by_himself() {
-    let release = Arc::new(AtomicBool::new(false));
-    let released = Arc::clone(&release);
+    let gate = Gate::default();
+    let at_origin = gate.clone();
     let origin = Origin::start(move |_| {
-        while !released.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(1));
-        }
+        at_origin.pass();
         reply_with("Cache-Control: private\r\n", b"mine")
     });
     let server = caching(&origin, &["--workers", "2", "--max-in-flight", "inf"]);
     let mut clients: Vec<Client> = (0..10).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(request("GET", "/", &[])));
     until("it is at the origin", || !origin.received().is_empty());
-    release.store(true, Ordering::Relaxed);
+    gate.open();
     assert!(clients.iter_mut().all(|client| client.reply().text() == "mine"));
     assert_eq!(origin.received().len(), 10);
     // From now on nobody waits.
@@ -131,12 +127,10 @@ fn who_follows_a_reply_that_is_not_stored_goes_on_by_himself() {
 #[test]
 fn a_client_that_leaves_takes_the_reply_from_nobody() {
     for arch in FORWARDING {
-        let release = Arc::new(AtomicBool::new(false));
-        let released = Arc::clone(&release);
+        let gate = Gate::default();
+        let at_origin = gate.clone();
         let origin = Origin::start(move |_| {
-            while !released.load(Ordering::Relaxed) {
-                thread::sleep(Duration::from_millis(1));
-            }
+            at_origin.pass();
             reply_with("Cache-Control: max-age=60\r\n", b"once")
         });
         let server = caching(&origin, &["--workers", "1", "--arch", arch]);
@@ -148,16 +142,16 @@ fn a_client_that_leaves_takes_the_reply_from_nobody() {
         thread::sleep(Duration::from_millis(30));
         drop(leader);
         thread::sleep(Duration::from_millis(30));
-        release.store(true, Ordering::Relaxed);
+        gate.open();
         assert_eq!(follower.reply().text(), "once");
         // Neither is it lost if nobody waits.
-        release.store(false, Ordering::Relaxed);
+        gate.close();
         let mut alone = server.connect();
         alone.send(request("GET", "/alone", &[]));
         until("it is at the origin", || origin.received().len() == 2);
         drop(alone);
         thread::sleep(Duration::from_millis(30));
-        release.store(true, Ordering::Relaxed);
+        gate.open();
         until("it is stored", || is_hit(&server.get("/alone")));
         assert_eq!(origin.received().len(), 2);
     }
@@ -319,18 +313,17 @@ fn a_stale_reply_is_sent_while_it_is_validated() {
 
 #[test]
 fn a_stale_reply_is_sent_when_the_upstream_has_no_place() {
-    let release = Arc::new(AtomicBool::new(true));
-    let released = Arc::clone(&release);
+    let gate = Gate::default();
+    let at_origin = gate.clone();
+    gate.open();
     let origin = Origin::start(move |_| {
-        while !released.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(1));
-        }
+        at_origin.pass();
         reply_with("Cache-Control: max-age=0\r\nETag: \"v\"\r\n", b"good")
     });
     let options = ["--max-in-flight", "1", "--queue-target", "50ms"];
     let server = caching(&origin, &options);
     assert_eq!(server.get("/").text(), "good");
-    release.store(false, Ordering::Relaxed);
+    gate.close();
     let mut busy = server.connect();
     busy.send(request("GET", "/busy", &[]));
     until("it is in flight", || origin.received().len() == 2);
@@ -338,7 +331,7 @@ fn a_stale_reply_is_sent_when_the_upstream_has_no_place() {
     assert_eq!((stale.status, stale.text()), (200, "good".into()));
     assert!(status(&stale).starts_with("weir; hit; detail=stale-under-overload"));
     assert_eq!(server.get("/other").status, 503);
-    release.store(true, Ordering::Relaxed);
+    gate.open();
     busy.reply();
 }
 
