@@ -190,7 +190,7 @@ counters! {
     upstream_unavailable Sum "requests answered with 502 at once: checks find every server down",
     upstream_stale Sum "requests refused with 503 after the delay target, without a place",
     upstream_excess Sum "requests refused with 503 because too many waited for a place",
-    upstream_departed Sum "requests not sent, or given up, because their client had gone",
+    upstream_departed Sum "requests whose client had gone before their reply began",
     upstream_limit Max "maximum number of requests in flight at all upstreams, as of now",
     upstream_waiting_max Max "maximum number of requests that have waited for a place",
     upstream_spliced_bytes Sum "bytes of replies that the kernel passed on from socket to socket",
