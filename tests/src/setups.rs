@@ -107,6 +107,15 @@ impl Setup {
         server
     }
 
+    /// Starts `weir proxy` in front of the servers at `urls`, with `options` besides those of the
+    /// set-up; see [`Server::proxy`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn proxy(&self, urls: &[&str], options: &[&str]) -> Server {
+        Server::proxy(self.weir, urls, &self.with(options))
+    }
+
     /// Returns the options of the set-up followed by `options`. Where the default accept policy
     /// does not apply, connections are accepted one by one, unless `options` choose otherwise: a
     /// server that accepts several and serves each to completion keeps the second waiting for the
@@ -263,6 +272,25 @@ pub fn architectures(weir: &'static str) -> &'static [Setup] {
     })
 }
 
+/// Returns a set-up for each architecture and pool that forwards requests, over the usual mechanism.
+pub fn forwarders(weir: &'static str) -> &'static [Setup] {
+    static FORWARDERS: OnceLock<Vec<Setup>> = OnceLock::new();
+    FORWARDERS.get_or_init(|| {
+        let rows = architecture::TABLE.iter().filter(|row| row.forwards_not.is_none());
+        rows.flat_map(|row| of_row(weir, row, &KINDS[..1])).collect()
+    })
+}
+
+/// Returns all set-ups that forward requests.
+pub fn forwarding_setups(weir: &'static str) -> &'static [Setup] {
+    static FORWARDING: OnceLock<Vec<Setup>> = OnceLock::new();
+    FORWARDING.get_or_init(|| {
+        let mut all = all_setups(weir);
+        all.retain(|setup| setup.arch.forwards_not.is_none());
+        all
+    })
+}
+
 /// Runs a test for each of `setups` it applies to, one after the other.
 pub fn one_by_one(setups: &'static [Setup], test: &str, run: fn(&Setup)) {
     for setup in setups.iter().filter(|setup| setup.takes(test)) {
@@ -297,6 +325,15 @@ macro_rules! suite {
     };
     (every_architecture_at_once: $($test:ident,)+) => {
         $crate::suite! { @each every_architecture_at_once at_once architectures $($test)+ }
+    };
+    (every_forwarding_architecture: $($test:ident,)+) => {
+        $crate::suite! { @each every_forwarding_architecture one_by_one forwarders $($test)+ }
+    };
+    (every_forwarding_architecture_at_once: $($test:ident,)+) => {
+        $crate::suite! { @each every_forwarding_architecture_at_once at_once forwarders $($test)+ }
+    };
+    (every_forwarding_setup: $($test:ident,)+) => {
+        $crate::suite! { @each every_forwarding_setup one_by_one forwarding_setups $($test)+ }
     };
     (@each $module:ident $order:ident $setups:ident $($test:ident)+) => {
         mod $module {

@@ -260,11 +260,14 @@ fn check_forwarding(
     if let Some(why) = row.forwards_not.filter(|_| !forwarding.upstreams.is_empty()) {
         return Err(format!("--arch {} forwards no requests: {why}", row.spelling));
     }
+    let sends_headers = forwarding.upstreams.iter().any(|each| each.proxy_protocol.is_some());
+    if sends_headers && arch == ArchitectureName::Ring {
+        return Err("--arch ring does not learn which address a client connected to, as \
+                    --proxy-protocol-out must"
+            .into());
+    }
     if !forwarding.proxy_protocol_in {
         return Ok(());
-    }
-    if arch == ArchitectureName::Ring {
-        return Err("--arch ring does not learn who connects, as --proxy-protocol-in must".into());
     }
     let has_tcp = listen.iter().any(|address| matches!(address, Address::Tcp(_)));
     if has_tcp && forwarding.trusted.is_empty() {

@@ -6,9 +6,30 @@ use std::time::Duration;
 use weir_tests::faulty::{Behaviour, Faulty};
 use weir_tests::origin::{Gate, Received, reply};
 use weir_tests::wait::until;
-use weir_tests::{Client, Origin, Root, Server, mechanisms, request};
+use weir_tests::{Client, Origin, Root, Server, Setup, mechanisms, request, suite};
 
 use crate::WEIR;
+
+suite! {
+    every_forwarding_architecture:
+    pipelined_requests_are_answered_in_order,
+    the_origin_learns_who_asks_and_only_from_us,
+    large_content_passes_both_ways_and_is_exact,
+    a_slow_client_holds_back_the_origin,
+    a_client_that_waits_for_100_gets_the_origin_s,
+    another_protocol_passes,
+    replies_without_a_length_are_ended_for_every_client,
+    a_request_is_sent_again_if_its_kept_connection_had_ended,
+    a_dead_server_is_passed_over,
+    no_more_are_in_flight_than_allowed_and_the_rest_wait,
+    malformed_content_ends_both_connections,
+    one_connection_to_the_origin_carries_many_requests,
+}
+
+suite! {
+    every_forwarding_architecture_at_once:
+    an_origin_that_misbehaves_is_a_502_or_a_cut,
+}
 
 fn proxy(origin: &Origin, options: &[&str]) -> Server {
     Server::proxy(WEIR, &[&origin.url()], options)
@@ -86,10 +107,9 @@ fn fibers_forward_too() {
     assert_eq!(origin.in_flight_max(), 2);
 }
 
-#[test]
-fn one_connection_to_the_origin_carries_many_requests() {
+fn one_connection_to_the_origin_carries_many_requests(setup: &Setup) {
     let origin = Origin::echo();
-    let server = proxy(&origin, &["--workers", "1"]);
+    let server = setup.proxy(&[&origin.url()], &["--workers", "1"]);
     for _ in 0..5 {
         server.get("/a");
     }
@@ -104,10 +124,9 @@ fn one_connection_to_the_origin_carries_many_requests() {
     assert_eq!((&stats["upstream_connects"], &stats["upstream_reused"]), (&1.into(), &9.into()));
 }
 
-#[test]
-fn pipelined_requests_are_answered_in_order() {
+fn pipelined_requests_are_answered_in_order(setup: &Setup) {
     let origin = Origin::echo();
-    let server = proxy(&origin, &[]);
+    let server = setup.proxy(&[&origin.url()], &[]);
     let mut client = server.connect();
     let many: String = (0..20).map(|nth| request("GET", &format!("/{nth}"), &[])).collect();
     client.send(many);
@@ -116,14 +135,13 @@ fn pipelined_requests_are_answered_in_order() {
     }
 }
 
-#[test]
-fn the_origin_learns_who_asks_and_only_from_us() {
+fn the_origin_learns_who_asks_and_only_from_us(setup: &Setup) {
     let origin = Origin::echo();
-    let server = proxy(&origin, &[]);
+    let server = setup.proxy(&[&origin.url()], &[]);
     let said = ["X-Forwarded-For: 1.2.3.4", "Forwarded: for=1.2.3.4", "X_Forwarded_For: 1.2.3.4"];
     let reply = server.get_with("/", &said);
     assert!(reply.lists("Via", "1.1 weir"));
-    let trusting = proxy(&origin, &["--trusted-proxy", "127.0.0.0/8"]);
+    let trusting = setup.proxy(&[&origin.url()], &["--trusted-proxy", "127.0.0.0/8"]);
     trusting.get_with("/", &said);
     let received = origin.received();
     assert_eq!(received[0].fields("x-forwarded-for"), ["127.0.0.1"]);
@@ -160,15 +178,14 @@ fn files_and_upstreams_live_in_one_server() {
     assert_eq!(client.get("/hello.txt").text(), "hello");
 }
 
-#[test]
-fn large_content_passes_both_ways_and_is_exact() {
+fn large_content_passes_both_ways_and_is_exact(setup: &Setup) {
     let body: Vec<u8> = (0..5_000_000_u32).map(|at| (at / 3) as u8).collect();
     let expected = body.clone();
     let origin = Origin::start(move |received| {
         assert_eq!(received.body.len(), expected.len());
         reply(&received.body)
     });
-    let server = proxy(&origin, &[]);
+    let server = setup.proxy(&[&origin.url()], &[]);
     let mut client = server.connect();
     let mut sending = client.another_end();
     let sent = post("/", &body);
@@ -191,10 +208,9 @@ fn large_content_passes_both_ways_and_is_exact() {
     sender.join().unwrap();
 }
 
-#[test]
-fn a_slow_client_holds_back_the_origin() {
+fn a_slow_client_holds_back_the_origin(setup: &Setup) {
     let origin = Origin::start(|_| reply(&vec![7; 20_000_000]));
-    let server = proxy(&origin, &["--workers", "1", "--min-rate", "0"]);
+    let server = setup.proxy(&[&origin.url()], &["--workers", "1", "--min-rate", "0"]);
     let mut client = Client::connect_narrow(server.address());
     client.send(request("GET", "/", &[]));
     thread::sleep(Duration::from_millis(300));
@@ -210,10 +226,9 @@ fn resident_kb(pid: u32) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-#[test]
-fn a_client_that_waits_for_100_gets_the_origin_s() {
+fn a_client_that_waits_for_100_gets_the_origin_s(setup: &Setup) {
     let origin = Origin::echo();
-    let server = proxy(&origin, &[]);
+    let server = setup.proxy(&[&origin.url()], &[]);
     let mut client = server.connect();
     client.send(request("POST", "/", &["Content-Length: 2", "Expect: 100-continue"]));
     assert_eq!(client.head().unwrap().status, 100);
@@ -221,14 +236,13 @@ fn a_client_that_waits_for_100_gets_the_origin_s() {
     assert_eq!(client.reply().text(), "POST / HTTP/1.1\nhi");
 }
 
-#[test]
-fn another_protocol_passes() {
+fn another_protocol_passes(setup: &Setup) {
     let origin = Origin::start(|received: &Received| {
         assert_eq!(received.fields("upgrade"), ["echo"]);
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nhello"
             .to_vec()
     });
-    let server = proxy(&origin, &[]);
+    let server = setup.proxy(&[&origin.url()], &[]);
     let mut client = server.connect();
     client.send(request("GET", "/", &["Connection: Upgrade", "Upgrade: echo"]));
     let switched = client.head().unwrap();
@@ -239,10 +253,9 @@ fn another_protocol_passes() {
     assert_eq!(origin.received()[1].line(), "GET /next HTTP/1.1");
 }
 
-#[test]
-fn replies_without_a_length_are_ended_for_every_client() {
+fn replies_without_a_length_are_ended_for_every_client(setup: &Setup) {
     let origin = Origin::start(|_| b"HTTP/1.0 200 OK\r\n\r\nuntil the end".to_vec());
-    let server = proxy(&origin, &[]);
+    let server = setup.proxy(&[&origin.url()], &[]);
     let mut client = server.connect();
     assert_eq!(client.get("/").text(), "until the end");
     assert_eq!(client.get("/").text(), "until the end");
@@ -252,8 +265,7 @@ fn replies_without_a_length_are_ended_for_every_client() {
     assert!(all.ends_with(b"\r\n\r\nuntil the end"), "{}", String::from_utf8_lossy(&all));
 }
 
-#[test]
-fn an_origin_that_misbehaves_is_a_502_or_a_cut() {
+fn an_origin_that_misbehaves_is_a_502_or_a_cut(setup: &Setup) {
     for (behaviour, options, status) in [
         (Behaviour::Refuse, &[][..], 502),
         (Behaviour::CloseOnAccept, &[], 502),
@@ -269,7 +281,7 @@ fn an_origin_that_misbehaves_is_a_502_or_a_cut() {
     ] {
         let faulty = Faulty::start(behaviour.clone());
         let url = format!("http://{}", faulty.address());
-        let server = Server::proxy(WEIR, &[&url], options);
+        let server = setup.proxy(&[&url], options);
         let mut client = server.connect();
         for _ in 0..3 {
             let reply = client.get("/");
@@ -281,7 +293,7 @@ fn an_origin_that_misbehaves_is_a_502_or_a_cut() {
     for behaviour in [Behaviour::CloseMidBody, Behaviour::ResetMidReply] {
         let faulty = Faulty::start(behaviour.clone());
         let url = format!("http://{}", faulty.address());
-        let server = Server::proxy(WEIR, &[&url], &[]);
+        let server = setup.proxy(&[&url], &[]);
         let mut client = server.connect();
         client.send(request("GET", "/", &[]));
         assert!(client.try_reply().is_err(), "{behaviour:?}: it looks whole");
@@ -289,14 +301,13 @@ fn an_origin_that_misbehaves_is_a_502_or_a_cut() {
     }
 }
 
-#[test]
-fn a_request_is_sent_again_if_its_kept_connection_had_ended() {
+fn a_request_is_sent_again_if_its_kept_connection_had_ended(setup: &Setup) {
     let origin = Origin::start(|received| {
         // The second request on a connection is not answered.
         let is_second = received.line().contains("/second");
         if is_second && received.connection == 0 { Vec::new() } else { reply(b"here") }
     });
-    let server = proxy(&origin, &["--workers", "1"]);
+    let server = setup.proxy(&[&origin.url()], &["--workers", "1"]);
     let mut client = server.connect();
     assert_eq!(client.get("/first").text(), "here");
     assert_eq!(client.get("/second").text(), "here");
@@ -306,7 +317,7 @@ fn a_request_is_sent_again_if_its_kept_connection_had_ended() {
     let origin = Origin::start(|received| {
         if received.line().starts_with("POST") { Vec::new() } else { reply(b"here") }
     });
-    let server = proxy(&origin, &["--workers", "1"]);
+    let server = setup.proxy(&[&origin.url()], &["--workers", "1"]);
     let mut client = server.connect();
     assert_eq!(client.get("/").text(), "here");
     client.send(post("/", b"once"));
@@ -314,11 +325,10 @@ fn a_request_is_sent_again_if_its_kept_connection_had_ended() {
     assert_eq!(origin.received().iter().filter(|one| one.line().starts_with("POST")).count(), 1);
 }
 
-#[test]
-fn a_dead_server_is_passed_over() {
+fn a_dead_server_is_passed_over(setup: &Setup) {
     let (origin, dead) = (Origin::echo(), Faulty::start(Behaviour::Refuse));
     let dead = format!("http://{}", dead.address());
-    let server = Server::proxy(WEIR, &[&dead, &origin.url()], &["--workers", "1"]);
+    let server = setup.proxy(&[&dead, &origin.url()], &["--workers", "1"]);
     for _ in 0..20 {
         assert_eq!(server.get("/").status, 200);
     }
@@ -328,13 +338,12 @@ fn a_dead_server_is_passed_over() {
     assert_eq!(client.reply().text(), "POST / HTTP/1.1\nonce");
 }
 
-#[test]
-fn no_more_are_in_flight_than_allowed_and_the_rest_wait() {
+fn no_more_are_in_flight_than_allowed_and_the_rest_wait(setup: &Setup) {
     let origin = Origin::start(|_| {
         thread::sleep(Duration::from_millis(20));
         reply(b"done")
     });
-    let server = proxy(&origin, &["--max-in-flight", "3", "--queue-target", "20s"]);
+    let server = setup.proxy(&[&origin.url()], &["--max-in-flight", "3", "--queue-target", "20s"]);
     let address = server.address().clone();
     let clients: Vec<_> = (0..30)
         .map(|_| {
@@ -394,10 +403,9 @@ fn who_waits_for_too_long_is_told_to_come_again() {
     assert_eq!((&stats["upstream_stale"], &stats["upstream_departed"]), (&1.into(), &1.into()));
 }
 
-#[test]
-fn malformed_content_ends_both_connections() {
+fn malformed_content_ends_both_connections(setup: &Setup) {
     let origin = Origin::echo();
-    let server = proxy(&origin, &[]);
+    let server = setup.proxy(&[&origin.url()], &[]);
     for bad in
         ["x\r\n", "1\r\nab\r\n", "ffffffffffffffff1\r\n", "1\r\na\r\n0\r\nbad trailer\r\n\r\n"]
     {

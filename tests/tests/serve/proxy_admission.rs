@@ -5,13 +5,22 @@ use std::time::Duration;
 
 use weir_tests::origin::{Gate, Received, reply};
 use weir_tests::wait::until;
-use weir_tests::{Origin, Server, request};
+use weir_tests::{Origin, Server, Setup, request, suite};
 
 use crate::WEIR;
 
-fn proxy(origin: &Origin, options: &[&str]) -> Server {
+suite! {
+    every_forwarding_architecture:
+    requests_of_the_high_class_are_sent_first,
+    a_tunnel_takes_no_place,
+    a_stream_of_events_takes_no_place,
+    a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone,
+    a_place_is_not_kept_for_ever_for_a_client_that_has_gone,
+}
+
+fn proxy(setup: &Setup, origin: &Origin, options: &[&str]) -> Server {
     let few = ["--workers", "1", "--max-in-flight", "1", "--queue-target", "20s"];
-    Server::proxy(WEIR, &[&origin.url()], &[&few, options].concat())
+    setup.proxy(&[&origin.url()], &[&few, options].concat())
 }
 
 /// Waits until the loop has seen what was sent before: it answers this itself, and in order.
@@ -21,15 +30,14 @@ fn until_seen(server: &Server) {
     assert!(client.reply().status >= 400);
 }
 
-#[test]
-fn requests_of_the_high_class_are_sent_first() {
+fn requests_of_the_high_class_are_sent_first(setup: &Setup) {
     let gate = Gate::default();
     let at_origin = gate.clone();
     let origin = Origin::start(move |_| {
         at_origin.pass();
         reply(b"done")
     });
-    let server = proxy(&origin, &["--high-priority", "/pay"]);
+    let server = proxy(setup, &origin, &["--high-priority", "/pay"]);
     let mut clients = [server.connect(), server.connect(), server.connect()];
     for (client, target) in clients.iter_mut().zip(["/first", "/normal", "/pay/now"]) {
         client.send(request("GET", target, &[]));
@@ -45,15 +53,14 @@ fn requests_of_the_high_class_are_sent_first() {
     server.stop_cleanly();
 }
 
-#[test]
-fn a_tunnel_takes_no_place() {
+fn a_tunnel_takes_no_place(setup: &Setup) {
     let origin = Origin::start(|received: &Received| {
         if received.fields("upgrade").is_empty() {
             return reply(b"plain");
         }
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n".to_vec()
     });
-    let server = proxy(&origin, &[]);
+    let server = proxy(setup, &origin, &[]);
     let mut tunnel = server.connect();
     tunnel.send(request("GET", "/tunnel", &["Connection: Upgrade", "Upgrade: echo"]));
     assert_eq!(tunnel.head().unwrap().status, 101);
@@ -63,8 +70,7 @@ fn a_tunnel_takes_no_place() {
     until("the bytes pass", || origin.received().len() == 3);
 }
 
-#[test]
-fn a_stream_of_events_takes_no_place() {
+fn a_stream_of_events_takes_no_place(setup: &Setup) {
     let origin = Origin::start(|received: &Received| {
         if received.line().starts_with("GET /plain") {
             return reply(b"plain");
@@ -73,7 +79,7 @@ fn a_stream_of_events_takes_no_place() {
                     Transfer-Encoding: chunked\r\n\r\n";
         [head.as_bytes(), b"8\r\ndata: 1\n\r\n"].concat()
     });
-    let server = proxy(&origin, &[]);
+    let server = proxy(setup, &origin, &[]);
     let mut stream = server.connect();
     stream.send(request("GET", "/events", &[]));
     assert_eq!(stream.head().unwrap().status, 200);
@@ -82,8 +88,7 @@ fn a_stream_of_events_takes_no_place() {
     assert_eq!(origin.received().len(), 2);
 }
 
-#[test]
-fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone() {
+fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone(setup: &Setup) {
     let gate = Gate::default();
     let at_origin = gate.clone();
     let origin = Origin::start(move |received: &Received| {
@@ -92,7 +97,7 @@ fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone()
         }
         reply(b"done")
     });
-    let server = proxy(&origin, &[]);
+    let server = proxy(setup, &origin, &[]);
     let mut first = server.connect();
     first.send(request("GET", "/first", &[]));
     until("the first is sent", || origin.received().len() == 1);
@@ -111,8 +116,7 @@ fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone()
     assert_eq!(server.stop_cleanly().stats()["total"]["upstream_departed"], 1);
 }
 
-#[test]
-fn a_place_is_not_kept_for_ever_for_a_client_that_has_gone() {
+fn a_place_is_not_kept_for_ever_for_a_client_that_has_gone(setup: &Setup) {
     let gate = Gate::default();
     let at_origin = gate.clone();
     let origin = Origin::start(move |received: &Received| {
@@ -121,7 +125,7 @@ fn a_place_is_not_kept_for_ever_for_a_client_that_has_gone() {
         }
         reply(b"done")
     });
-    let server = proxy(&origin, &[]);
+    let server = proxy(setup, &origin, &[]);
     let mut first = server.connect();
     first.send(request("GET", "/never", &[]));
     until("the first is sent", || origin.received().len() == 1);

@@ -7,15 +7,22 @@ use std::time::Duration;
 
 use weir_tests::origin::{After, Gate, Received};
 use weir_tests::wait::until;
-use weir_tests::{Client, Origin, Reply, Root, Server, mechanisms, request};
+use weir_tests::{Client, Origin, Reply, Root, Server, Setup, mechanisms, request, suite};
 
 use crate::WEIR;
 
-/// Architectures that forward in ways of their own.
-const FORWARDING: [&str; 2] = ["loop", "fiber"];
+suite! {
+    every_forwarding_architecture:
+    many_who_ask_at_once_make_one_request,
+    a_client_that_leaves_takes_the_reply_from_nobody,
+    a_stale_reply_is_sent_while_it_is_validated,
+}
+
+/// Options of a cache.
+const CACHE: [&str; 2] = ["--cache", "16M"];
 
 fn caching(origin: &Origin, options: &[&str]) -> Server {
-    Server::proxy(WEIR, &[&origin.url()], &[&["--cache", "16M"], options].concat())
+    Server::proxy(WEIR, &[&origin.url()], &[&CACHE[..], options].concat())
 }
 
 /// Returns a 200 with these field lines, each ended by CRLF.
@@ -81,28 +88,25 @@ fn without_the_option_nothing_is_stored() {
     assert_eq!(server.get("/").field("Cache-Status"), None);
 }
 
-#[test]
-fn many_who_ask_at_once_make_one_request() {
-    for arch in FORWARDING {
-        let gate = Gate::default();
-        let at_origin = gate.clone();
-        let origin = Origin::start(move |_| {
-            at_origin.pass();
-            reply_with("Cache-Control: max-age=60\r\n", b"once")
-        });
-        let server = caching(&origin, &["--workers", "2", "--arch", arch]);
-        let mut clients: Vec<Client> = (0..50).map(|_| server.connect()).collect();
-        clients.iter_mut().for_each(|client| client.send(request("GET", "/", &[])));
-        until("it is at the origin", || !origin.received().is_empty());
-        thread::sleep(Duration::from_millis(50));
-        gate.open();
-        let replies: Vec<Reply> = clients.iter_mut().map(Client::reply).collect();
-        assert!(replies.iter().all(|reply| reply.text() == "once"));
-        assert_eq!(origin.received().len(), 1);
-        let stats = server.stop_cleanly().stats()["total"].clone();
-        let (hits, collapsed) = (&stats["proxy_cache_hits"], &stats["proxy_cache_collapsed"]);
-        assert_eq!(hits.as_u64().unwrap() + collapsed.as_u64().unwrap(), 49, "{stats}");
-    }
+fn many_who_ask_at_once_make_one_request(setup: &Setup) {
+    let gate = Gate::default();
+    let at_origin = gate.clone();
+    let origin = Origin::start(move |_| {
+        at_origin.pass();
+        reply_with("Cache-Control: max-age=60\r\n", b"once")
+    });
+    let server = setup.proxy(&[&origin.url()], &[&CACHE[..], &["--workers", "2"]].concat());
+    let mut clients: Vec<Client> = (0..50).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| client.send(request("GET", "/", &[])));
+    until("it is at the origin", || !origin.received().is_empty());
+    thread::sleep(Duration::from_millis(50));
+    gate.open();
+    let replies: Vec<Reply> = clients.iter_mut().map(Client::reply).collect();
+    assert!(replies.iter().all(|reply| reply.text() == "once"));
+    assert_eq!(origin.received().len(), 1);
+    let stats = server.stop_cleanly().stats()["total"].clone();
+    let (hits, collapsed) = (&stats["proxy_cache_hits"], &stats["proxy_cache_collapsed"]);
+    assert_eq!(hits.as_u64().unwrap() + collapsed.as_u64().unwrap(), 49, "{stats}");
 }
 
 #[test]
@@ -124,37 +128,34 @@ fn who_follows_a_reply_that_is_not_stored_goes_on_by_himself() {
     assert_eq!(status(&server.get("/")), "weir; fwd=bypass");
 }
 
-#[test]
-fn a_client_that_leaves_takes_the_reply_from_nobody() {
-    for arch in FORWARDING {
-        let gate = Gate::default();
-        let at_origin = gate.clone();
-        let origin = Origin::start(move |_| {
-            at_origin.pass();
-            reply_with("Cache-Control: max-age=60\r\n", b"once")
-        });
-        let server = caching(&origin, &["--workers", "1", "--arch", arch]);
-        let mut leader = server.connect();
-        leader.send(request("GET", "/", &[]));
-        until("it is at the origin", || !origin.received().is_empty());
-        let mut follower = server.connect();
-        follower.send(request("GET", "/", &[]));
-        thread::sleep(Duration::from_millis(30));
-        drop(leader);
-        thread::sleep(Duration::from_millis(30));
-        gate.open();
-        assert_eq!(follower.reply().text(), "once");
-        // Neither is it lost if nobody waits.
-        gate.close();
-        let mut alone = server.connect();
-        alone.send(request("GET", "/alone", &[]));
-        until("it is at the origin", || origin.received().len() == 2);
-        drop(alone);
-        thread::sleep(Duration::from_millis(30));
-        gate.open();
-        until("it is stored", || is_hit(&server.get("/alone")));
-        assert_eq!(origin.received().len(), 2);
-    }
+fn a_client_that_leaves_takes_the_reply_from_nobody(setup: &Setup) {
+    let gate = Gate::default();
+    let at_origin = gate.clone();
+    let origin = Origin::start(move |_| {
+        at_origin.pass();
+        reply_with("Cache-Control: max-age=60\r\n", b"once")
+    });
+    let server = setup.proxy(&[&origin.url()], &[&CACHE[..], &["--workers", "1"]].concat());
+    let mut leader = server.connect();
+    leader.send(request("GET", "/", &[]));
+    until("it is at the origin", || !origin.received().is_empty());
+    let mut follower = server.connect();
+    follower.send(request("GET", "/", &[]));
+    thread::sleep(Duration::from_millis(30));
+    drop(leader);
+    thread::sleep(Duration::from_millis(30));
+    gate.open();
+    assert_eq!(follower.reply().text(), "once");
+    // Neither is it lost if nobody waits.
+    gate.close();
+    let mut alone = server.connect();
+    alone.send(request("GET", "/alone", &[]));
+    until("it is at the origin", || origin.received().len() == 2);
+    drop(alone);
+    thread::sleep(Duration::from_millis(30));
+    gate.open();
+    until("it is stored", || is_hit(&server.get("/alone")));
+    assert_eq!(origin.received().len(), 2);
 }
 
 #[test]
@@ -296,19 +297,16 @@ fn a_stale_reply_that_must_be_validated_stands_in_for_nothing() {
     assert_eq!(server.get("/").status, 502);
 }
 
-#[test]
-fn a_stale_reply_is_sent_while_it_is_validated() {
-    for arch in FORWARDING {
-        let fields = "Cache-Control: max-age=0, stale-while-revalidate=60\r\nETag: \"v\"\r\n";
-        let origin = counting(fields);
-        let server = caching(&origin, &["--workers", "1", "--arch", arch]);
-        assert_eq!(server.get("/").text(), "reply 0");
-        let stale = server.get("/");
-        assert_eq!(stale.text(), "reply 0");
-        assert!(status(&stale).starts_with("weir; hit; detail=stale-while-revalidate"));
-        until("it is brought up to date", || server.get("/").text() != "reply 0");
-        assert!(is_conditional(&origin.received()[1]));
-    }
+fn a_stale_reply_is_sent_while_it_is_validated(setup: &Setup) {
+    let fields = "Cache-Control: max-age=0, stale-while-revalidate=60\r\nETag: \"v\"\r\n";
+    let origin = counting(fields);
+    let server = setup.proxy(&[&origin.url()], &[&CACHE[..], &["--workers", "1"]].concat());
+    assert_eq!(server.get("/").text(), "reply 0");
+    let stale = server.get("/");
+    assert_eq!(stale.text(), "reply 0");
+    assert!(status(&stale).starts_with("weir; hit; detail=stale-while-revalidate"));
+    until("it is brought up to date", || server.get("/").text() != "reply 0");
+    assert!(is_conditional(&origin.received()[1]));
 }
 
 #[test]

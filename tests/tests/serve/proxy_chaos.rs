@@ -10,6 +10,7 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use weir_tests::origin::{After, Received, reply};
+use weir_tests::setups::forwarders;
 use weir_tests::{Address, Client, Failure, Origin, Server, request};
 
 use crate::WEIR;
@@ -86,15 +87,18 @@ struct Posts {
 fn no_request_is_lost_doubled_or_answered_with_another_s_reply() {
     let requests = std::env::var("WEIR_CHAOS").map_or(REQUESTS, |text| text.parse().unwrap());
     let patient = ["--queue-target", "20s", "--min-rate", "0"];
-    let set_ups: [&[&str]; 3] = [
+    let mut set_ups: Vec<&[&str]> = vec![
         &["--workers", "2"],
         // Clients wait for a place, and for each other's loops.
         &["--workers", "2", "--max-in-flight", "2"],
         // Stalls are longer than this.
         &["--workers", "1", "--first-byte-timeout", "1s", "--upstream-idle-timeout", "1s"],
     ];
-    for options in set_ups {
-        run(requests / set_ups.len() as u64, &[options, &patient].concat());
+    if forwarders(WEIR).iter().any(|setup| setup.arch.spelling == "ring") {
+        set_ups.push(&["--arch", "ring", "--workers", "2", "--max-in-flight", "2"]);
+    }
+    for options in &set_ups {
+        run(requests / set_ups.len() as u64, &[options, &patient[..]].concat());
     }
 }
 

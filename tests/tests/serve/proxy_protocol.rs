@@ -24,19 +24,11 @@ suite! {
     what_is_no_header_is_closed_and_counted,
 }
 
-/// Returns whether an architecture learns who connects.
-fn learns_peers(setup: &Setup) -> bool {
-    setup.arch.spelling != "ring"
-}
-
 fn get(header: &[u8]) -> Vec<u8> {
     [header, request("GET", "/hello.txt", &[]).as_bytes()].concat()
 }
 
 fn the_header_says_who_the_client_is(setup: &Setup) {
-    if !learns_peers(setup) {
-        return;
-    }
     let root = Root::with_hello();
     let server = setup.serve(root.path(), &[&TRUSTED[..], &["--access-log", "-"]].concat());
     for (header, address) in [(V1, "192.0.2.1"), (V2, "2001:db8::1"), (LOCAL, "127.0.0.1")] {
@@ -56,9 +48,6 @@ fn the_header_says_who_the_client_is(setup: &Setup) {
 }
 
 fn a_header_may_come_in_pieces(setup: &Setup) {
-    if !learns_peers(setup) {
-        return;
-    }
     let root = Root::with_hello();
     let server = setup.serve(root.path(), &TRUSTED);
     for header in [V1, V2, LOCAL] {
@@ -71,9 +60,6 @@ fn a_header_may_come_in_pieces(setup: &Setup) {
 }
 
 fn what_is_no_header_is_closed_and_counted(setup: &Setup) {
-    if !learns_peers(setup) {
-        return;
-    }
     let root = Root::with_hello();
     let server = setup.serve(root.path(), &TRUSTED);
     let wrong: [&[u8]; 4] = [b"", b"PROXY TCP4 a b 1 2\r\n", b"PROXY\r\n", &V2[1..]];
@@ -152,6 +138,17 @@ fn a_client_s_own_address_is_told_by_the_socket() {
     assert!(!front.stderr_so_far().contains("is down"));
     let stopped = front.stop_cleanly();
     assert_eq!(stopped.stats()["total"]["upstream_checks_failed"], 0);
+}
+
+#[test]
+fn a_ring_tells_no_server_who_the_client_is() {
+    let output = std::process::Command::new(WEIR)
+        .args(["proxy", "http://127.0.0.1:1", "--arch", "ring", "--proxy-protocol-out", "v1"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("which address a client connected to"), "{text}");
 }
 
 #[test]

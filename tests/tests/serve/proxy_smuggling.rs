@@ -9,7 +9,7 @@ use std::thread;
 
 use weir_tests::canonical::{self, Message};
 use weir_tests::origin::reply;
-use weir_tests::{Client, Origin, Server};
+use weir_tests::{Client, Origin, Server, Setup, suite};
 
 use crate::WEIR;
 
@@ -412,10 +412,16 @@ fn nothing_behind_a_refusal_is_answered() {
     assert_eq!(lines, ["GET /first HTTP/1.1"]);
 }
 
+suite! {
+    every_forwarding_architecture_at_once:
+    a_reply_in_doubt_is_a_502_and_ends_its_connection,
+    a_connection_with_more_than_one_reply_is_not_used_again,
+}
+
 /// Serves these bytes for every request, and returns what a client gets that asks twice.
-fn through(bytes: &'static [u8], method: &str) -> (u16, bool, u64) {
+fn through(setup: &Setup, bytes: &'static [u8], method: &str) -> (u16, bool, u64) {
     let origin = Origin::start(move |_| bytes.to_vec());
-    let server = Server::proxy(WEIR, &[&origin.url()], &["--workers", "1"]);
+    let server = setup.proxy(&[&origin.url()], &["--workers", "1"]);
     let mut client = server.connect();
     client.send(format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n"));
     let status = client.try_reply().map_or(0, |reply| reply.status);
@@ -427,8 +433,7 @@ fn through(bytes: &'static [u8], method: &str) -> (u16, bool, u64) {
     (status, is_apart, stats["upstream_failed"].as_u64().unwrap())
 }
 
-#[test]
-fn a_reply_in_doubt_is_a_502_and_ends_its_connection() {
+fn a_reply_in_doubt_is_a_502_and_ends_its_connection(setup: &Setup) {
     for bytes in [
         &b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxy"[..],
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -455,12 +460,11 @@ fn a_reply_in_doubt_is_a_502_and_ends_its_connection() {
         b"<html>0.9</html>",
     ] {
         let shown = String::from_utf8_lossy(bytes);
-        assert_eq!(through(bytes, "GET"), (502, true, 2), "{shown:?}");
+        assert_eq!(through(setup, bytes, "GET"), (502, true, 2), "{shown:?}");
     }
 }
 
-#[test]
-fn a_connection_with_more_than_one_reply_is_not_used_again() {
+fn a_connection_with_more_than_one_reply_is_not_used_again(setup: &Setup) {
     for (bytes, method) in [
         (&b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 200 OK\r\n"[..], "GET"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx\r\n", "GET"),
@@ -471,7 +475,7 @@ fn a_connection_with_more_than_one_reply_is_not_used_again() {
         (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", "GET"),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", "GET"),
     ] {
-        let (_, is_apart, _) = through(bytes, method);
+        let (_, is_apart, _) = through(setup, bytes, method);
         assert!(is_apart, "{:?}", String::from_utf8_lossy(bytes));
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use weir_tests::origin::reply;
-use weir_tests::{Client, Origin, Server, mechanisms, request};
+use weir_tests::{Client, Origin, Server, Setup, request, suite};
 
 use crate::WEIR;
 
@@ -39,8 +39,26 @@ fn origin(handle: impl Fn(TcpStream, Vec<u8>) + Send + Sync + Copy + 'static) ->
     address
 }
 
-fn proxy(origin: SocketAddr, options: &[&str]) -> Server {
-    Server::proxy(WEIR, &[&format!("http://{origin}")], options)
+suite! {
+    every_forwarding_setup:
+    an_origin_that_answers_while_it_reads_is_never_waited_for_in_one_direction,
+    an_answer_before_the_content_is_passed_on_though_the_origin_reads_no_more,
+    the_end_of_one_side_of_another_protocol_leaves_the_other_open,
+}
+
+suite! {
+    every_forwarding_architecture:
+    what_the_origin_sent_last_in_another_protocol_arrives_whole,
+    an_interim_reply_does_not_cost_the_client_its_answer,
+}
+
+suite! {
+    every_forwarding_architecture_at_once:
+    a_slow_client_gives_up_its_place,
+}
+
+fn proxy(setup: &Setup, origin: SocketAddr, options: &[&str]) -> Server {
+    setup.proxy(&[&format!("http://{origin}")], options)
 }
 
 /// Sends a POST with a content of [`LARGE`] bytes in a thread of its own.
@@ -53,8 +71,7 @@ fn post_large(client: &Client) -> thread::JoinHandle<()> {
     })
 }
 
-#[test]
-fn an_origin_that_answers_while_it_reads_is_never_waited_for_in_one_direction() {
+fn an_origin_that_answers_while_it_reads_is_never_waited_for_in_one_direction(setup: &Setup) {
     let origin = origin(|mut stream, mut bytes| {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE}\r\n\r\n");
         let mut buffer = vec![0; 64 << 10];
@@ -66,37 +83,31 @@ fn an_origin_that_answers_while_it_reads_is_never_waited_for_in_one_direction() 
             }
         }
     });
-    for mechanism in mechanisms() {
-        let server = proxy(origin, &["--mechanism", mechanism]);
-        let mut client = server.connect();
-        let sender = post_large(&client);
-        let reply = client.reply();
-        assert!(reply.body == vec![b'x'; LARGE], "{mechanism}: {} bytes", reply.body.len());
-        sender.join().unwrap();
-        server.stop_cleanly();
-    }
+    let server = proxy(setup, origin, &[]);
+    let mut client = server.connect();
+    let sender = post_large(&client);
+    let reply = client.reply();
+    assert!(reply.body == vec![b'x'; LARGE], "{} bytes", reply.body.len());
+    sender.join().unwrap();
+    server.stop_cleanly();
 }
 
-#[test]
-fn an_answer_before_the_content_is_passed_on_though_the_origin_reads_no_more() {
+fn an_answer_before_the_content_is_passed_on_though_the_origin_reads_no_more(setup: &Setup) {
     let origin = origin(|mut stream, _| {
         // The content has filled the buffers by then.
         thread::sleep(Duration::from_millis(200));
         let _ = stream.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno");
         thread::park();
     });
-    for mechanism in mechanisms() {
-        let server = proxy(origin, &["--mechanism", mechanism]);
-        let mut client = server.connect();
-        let _sender = post_large(&client);
-        let reply = client.reply();
-        assert_eq!((reply.status, reply.text().as_str()), (413, "no"), "{mechanism}");
-        assert!(reply.lists("Connection", "close"));
-    }
+    let server = proxy(setup, origin, &[]);
+    let mut client = server.connect();
+    let _sender = post_large(&client);
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.text().as_str()), (413, "no"));
+    assert!(reply.lists("Connection", "close"));
 }
 
-#[test]
-fn the_end_of_one_side_of_another_protocol_leaves_the_other_open() {
+fn the_end_of_one_side_of_another_protocol_leaves_the_other_open(setup: &Setup) {
     let origin = origin(|mut stream, mut bytes| {
         let switch =
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n";
@@ -104,20 +115,17 @@ fn the_end_of_one_side_of_another_protocol_leaves_the_other_open() {
         stream.read_to_end(&mut bytes).unwrap();
         stream.write_all(format!("{} bytes", bytes.len()).as_bytes()).unwrap();
     });
-    for mechanism in mechanisms() {
-        let server = proxy(origin, &["--mechanism", mechanism]);
-        let mut client = server.connect();
-        client.send(request("GET", "/", &["Connection: upgrade", "Upgrade: x"]));
-        assert_eq!(client.head().unwrap().status, 101);
-        client.send(vec![b'x'; 3_000_000]);
-        client.finish_sending();
-        assert_eq!(client.rest().unwrap(), b"3000000 bytes", "{mechanism}");
-        server.stop_cleanly();
-    }
+    let server = proxy(setup, origin, &[]);
+    let mut client = server.connect();
+    client.send(request("GET", "/", &["Connection: upgrade", "Upgrade: x"]));
+    assert_eq!(client.head().unwrap().status, 101);
+    client.send(vec![b'x'; 3_000_000]);
+    client.finish_sending();
+    assert_eq!(client.rest().unwrap(), b"3000000 bytes");
+    server.stop_cleanly();
 }
 
-#[test]
-fn what_the_origin_sent_last_in_another_protocol_arrives_whole() {
+fn what_the_origin_sent_last_in_another_protocol_arrives_whole(setup: &Setup) {
     let origin = origin(|mut stream, _| {
         let switch =
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n";
@@ -126,7 +134,7 @@ fn what_the_origin_sent_last_in_another_protocol_arrives_whole() {
         stream.shutdown(Shutdown::Write).unwrap();
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    let server = proxy(origin, &[]);
+    let server = proxy(setup, origin, &[]);
     let mut client = server.connect();
     client.send(request("GET", "/", &["Connection: upgrade", "Upgrade: x"]));
     assert_eq!(client.head().unwrap().status, 101);
@@ -143,13 +151,12 @@ fn what_the_origin_sent_last_in_another_protocol_arrives_whole() {
     sender.join().unwrap();
 }
 
-#[test]
-fn an_interim_reply_does_not_cost_the_client_its_answer() {
+fn an_interim_reply_does_not_cost_the_client_its_answer(setup: &Setup) {
     let origin = origin(|mut stream, _| {
         let _ = stream.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
         thread::sleep(Duration::from_millis(50));
     });
-    let server = proxy(origin, &[]);
+    let server = proxy(setup, origin, &[]);
     let mut client = server.connect();
     for _ in 0..2 {
         client.send(request("GET", "/", &[]));
@@ -159,15 +166,14 @@ fn an_interim_reply_does_not_cost_the_client_its_answer() {
     server.stop_cleanly();
 }
 
-#[test]
-fn a_slow_client_gives_up_its_place() {
+fn a_slow_client_gives_up_its_place(setup: &Setup) {
     let origin = Origin::start(|received| {
         let is_large = received.line().contains("large");
         reply(&vec![b'x'; if is_large { LARGE } else { 1 }])
     });
     let limits = ["--min-rate", "100000", "--min-rate-grace", "200ms"];
     let place = ["--max-in-flight", "1", "--queue-target", "30s"];
-    let server = proxy(origin.address(), &[limits, place].concat());
+    let server = proxy(setup, origin.address(), &[limits, place].concat());
     // One that sends its content slowly.
     let mut sending = server.connect();
     sending.send(request("POST", "/", &["Content-Length: 1000"]));

@@ -3,15 +3,21 @@
 use std::thread;
 
 use weir_tests::faulty::{Behaviour, Faulty};
-use weir_tests::{Server, request};
+use weir_tests::{Setup, request, suite};
 
 use crate::WEIR;
+
+suite! {
+    every_forwarding_architecture_at_once:
+    each_limit_has_its_error_and_its_statistic,
+    a_server_that_takes_nothing_of_the_content_is_a_504,
+    content_that_does_not_come_is_the_client_s_fault,
+}
 
 /// A limit, short; what it is of; the `Proxy-Status` error; and the statistic that counts it.
 type Case<'a> = (&'a str, Behaviour, &'a str, &'a str);
 
-#[test]
-fn each_limit_has_its_error_and_its_statistic() {
+fn each_limit_has_its_error_and_its_statistic(setup: &Setup) {
     let trickle = |bytes_per_s| Behaviour::Trickle { bytes_per_s };
     let cases: [Case<'_>; 4] = [
         ("--connect-timeout", Behaviour::NeverAccepts, "connection_timeout", "connect"),
@@ -22,7 +28,7 @@ fn each_limit_has_its_error_and_its_statistic() {
     for (option, behaviour, error, statistic) in cases {
         let faulty = Faulty::start(behaviour);
         let url = format!("http://{}", faulty.address());
-        let server = Server::proxy(WEIR, &[&url], &[option, "300ms"]);
+        let server = setup.proxy(&[&url], &[option, "300ms"]);
         let refused = server.get("/");
         assert_eq!(refused.status, 504, "{option}");
         let status = format!("weir; error={error}");
@@ -37,11 +43,10 @@ fn each_limit_has_its_error_and_its_statistic() {
     }
 }
 
-#[test]
-fn a_server_that_takes_nothing_of_the_content_is_a_504() {
+fn a_server_that_takes_nothing_of_the_content_is_a_504(setup: &Setup) {
     let faulty = Faulty::start(Behaviour::NeverReads);
     let url = format!("http://{}", faulty.address());
-    let server = Server::proxy(WEIR, &[&url], &["--upstream-idle-timeout", "300ms"]);
+    let server = setup.proxy(&[&url], &["--upstream-idle-timeout", "300ms"]);
     let mut client = server.connect();
     let mut sending = client.another_end();
     // More than all buffers on the way hold; the rest of it is not taken any more.
@@ -58,11 +63,10 @@ fn a_server_that_takes_nothing_of_the_content_is_a_504() {
     sender.join().unwrap();
 }
 
-#[test]
-fn content_that_does_not_come_is_the_client_s_fault() {
+fn content_that_does_not_come_is_the_client_s_fault(setup: &Setup) {
     let faulty = Faulty::start(Behaviour::Silent);
     let url = format!("http://{}", faulty.address());
-    let server = Server::proxy(WEIR, &[&url], &["--upstream-idle-timeout", "300ms"]);
+    let server = setup.proxy(&[&url], &["--upstream-idle-timeout", "300ms"]);
     let mut client = server.connect();
     client.send(request("POST", "/", &["Content-Length: 10"]));
     client.send("hi");

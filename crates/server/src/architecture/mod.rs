@@ -134,9 +134,7 @@ pub const TABLE: &[Row] = &[
         source: "brecht-select fig. 13, pariag-accept fig. 4.6",
         takes_mechanism: false,
         has_phases: true,
-        forwards_not: Some(
-            "an operation of its ring belongs to a client's slot, and a server's socket has none",
-        ),
+        forwards_not: None,
         tunables: options::ring::ALL,
         exclusions: &[
             Exclusion {

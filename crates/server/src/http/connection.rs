@@ -765,18 +765,35 @@ impl Connection {
         written.saturating_sub(unacknowledged)
     }
 
-    /// Returns whether [`Connection::note_acknowledged`] is still to come for the current reply.
+    /// Returns whether [`Connection::note_acknowledged`] is still to come for the current reply, or
+    /// for one that is forwarded.
     pub(crate) fn wants_acknowledged(&self) -> bool {
-        matches!(self.state, State::Reply)
-            && self.output.as_ref().is_some_and(|output| output.read_rate.wants_mark())
+        match &self.state {
+            State::Reply => {
+                self.output.as_ref().is_some_and(|output| output.read_rate.wants_mark())
+            }
+            State::Forward(forward) => {
+                forward.client_rate.as_ref().is_some_and(ReadRate::wants_mark)
+            }
+            _ => false,
+        }
     }
 
     /// Records, when a reply first has to wait and its first bytes have hardly left, how much of
     /// the output before it had arrived by then.
     pub(crate) fn note_acknowledged(&mut self, unacknowledged: u64) {
         let acknowledged = self.acknowledged(unacknowledged);
-        if let Some(output) = &mut self.output {
-            output.read_rate.mark(acknowledged);
+        match &mut self.state {
+            State::Forward(forward) => {
+                if let Some(rate) = &mut forward.client_rate {
+                    rate.mark(forward.content_bytes + acknowledged);
+                }
+            }
+            _ => {
+                if let Some(output) = &mut self.output {
+                    output.read_rate.mark(acknowledged);
+                }
+            }
         }
     }
 

@@ -2,20 +2,20 @@
 //! the upstream until neither side can move.
 
 use std::io;
+use std::ops::DerefMut;
 use std::sync::Arc;
 
 use weir_accept::upstream::Outcome;
 use weir_cache::Stored;
 use weir_dispatch::readiness::Interest;
 use weir_http1::forward::ReplyPart;
+use weir_sys::pipe::Pipe;
 
 use super::background;
 use super::cache_store;
-use super::connection::Action;
+use super::connection::{Action, Connection};
 use super::forward_failure::Failure;
 use super::send::SendOutcome;
-use super::socket::Socket;
-use super::socket_connection::SocketConnection;
 use super::upstream_io::{
     connect, outcome_of, output_bytes_max, receive_reply, send_request, try_again,
 };
@@ -29,6 +29,37 @@ const AHEAD_BYTES_MAX: usize = 16 << 10;
 
 /// Number of turns between the two sides before other connections are served.
 const TURNS_MAX: usize = 32;
+
+/// A client whose request is forwarded: its connection, and how bytes get to and from it.
+pub(crate) trait ClientIo: DerefMut<Target = Connection> {
+    /// True if large content may pass through a pipe.
+    const SPLICES: bool;
+
+    /// Returns whether a read is known to find nothing.
+    fn is_read_blocked(&self) -> bool;
+
+    /// Reads into the input; 0 is the end.
+    ///
+    /// # Errors
+    /// Errors of recv(2); WouldBlock where bytes arrive by themselves.
+    fn fill(&mut self, context: &mut WorkerContext) -> io::Result<usize>;
+
+    /// Sends the output as far as there is room; `Blocked` where it is sent once the caller waits
+    /// for that.
+    fn write(&mut self, context: &mut WorkerContext) -> SendOutcome;
+
+    /// Number of bytes taken out of the output that are still being sent.
+    fn in_flight_bytes(&self) -> usize;
+
+    /// Sends what is in a pipe, as far as there is room.
+    ///
+    /// # Errors
+    /// Errors of splice(2).
+    fn drain_pipe(&mut self, pipe: &mut Pipe, context: &mut WorkerContext) -> io::Result<usize>;
+
+    /// Returns the number of bytes written that have not reached the client's side, if known.
+    fn unacknowledged(&self) -> Option<u64>;
+}
 
 /// What a forwarded request comes to when neither side can move.
 enum Step {
@@ -44,10 +75,17 @@ enum Step {
     Close(CloseReason),
 }
 
-impl<S: Socket> SocketConnection<S> {
-    /// Lets a forwarded request make as much progress as it can. Returns what the client's socket
-    /// is waited for, or what follows.
-    pub(super) fn forward(&mut self, context: &mut WorkerContext) -> Action {
+/// Lets a forwarded request make as much progress as it can. Returns what the client's socket is
+/// waited for, or what follows.
+pub(crate) fn forward(client: &mut impl ClientIo, context: &mut WorkerContext) -> Action {
+    client.forward(context)
+}
+
+impl<C: ClientIo> ForwardingClient for C {}
+
+/// The steps by which a request is forwarded, whatever its client is connected by.
+trait ForwardingClient: ClientIo {
+    fn forward(&mut self, context: &mut WorkerContext) -> Action {
         let by_upstream = std::mem::take(&mut context.by_upstream);
         let Some(mut forward) = self.take_forward() else { return self.action() };
         if self.output().is_none() {
@@ -145,7 +183,9 @@ impl<S: Socket> SocketConnection<S> {
             let sent = send_request(forward, context);
             let output = self.output();
             let received = match output {
-                Some(output) if forward.splices(output, context) => forward.fill_pipe(context),
+                Some(output) if Self::SPLICES && forward.splices(output, context) => {
+                    forward.fill_pipe(context)
+                }
                 Some(output) => receive_reply(forward, output, context),
                 None => Ok(false),
             };
@@ -267,7 +307,8 @@ impl<S: Socket> SocketConnection<S> {
         client_is_ready: bool,
         context: &mut WorkerContext,
     ) -> Step {
-        let unsent = self.output().map_or(0, |output| output.bytes.len() - output.written);
+        let unsent = self.output().map_or(0, |output| output.bytes.len() - output.written)
+            + self.in_flight_bytes();
         let piped = forward.piped_bytes();
         let has_room = unsent < output_bytes_max(forward) && piped == 0;
         let interest = match (forward.exchange.unsent().is_empty(), has_room) {

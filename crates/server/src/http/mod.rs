@@ -10,7 +10,7 @@ pub(crate) mod connection;
 pub(crate) mod connection_io;
 pub(crate) mod forward;
 mod forward_failure;
-mod forward_io;
+pub(crate) mod forward_io;
 mod forward_splice;
 mod head_fields;
 pub(crate) mod response;

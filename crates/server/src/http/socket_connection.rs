@@ -14,6 +14,7 @@ use weir_sys::socket;
 
 use super::connection::{Action, Connection};
 use super::connection_io::ConnectionIo;
+use super::forward_io::{self, ClientIo};
 use super::send::SendOutcome;
 use super::socket::Socket;
 use crate::context::WorkerContext;
@@ -180,27 +181,6 @@ impl<S: Socket> SocketConnection<S> {
         Action::Read
     }
 
-    /// Returns whether the last read left the socket empty.
-    pub(super) fn is_read_blocked(&self) -> bool {
-        self.read_blocked
-    }
-
-    pub(super) fn fill(&mut self, context: &mut WorkerContext) -> io::Result<usize> {
-        context.counters.reads.one();
-        let input = self.conn.read_buffer(context);
-        let room = input.capacity() - input.len();
-        let result = self.socket.read(input);
-        match &result {
-            Ok(bytes) => self.read_blocked = *bytes < room,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.read_blocked = true;
-                context.counters.read_would_block.one();
-            }
-            Err(_) => {}
-        }
-        result
-    }
-
     /// Carries out actions until the connection must wait. `writes`: a reply may be written now;
     /// further replies may be if writes are eager.
     fn follow(
@@ -214,7 +194,7 @@ impl<S: Socket> SocketConnection<S> {
                 Action::Discard => return Action::Read,
                 Action::Read | Action::Fetch | Action::Yield | Action::Close(_) => return action,
                 Action::Forward => {
-                    let next = self.forward(context);
+                    let next = forward_io::forward(self, context);
                     if self.conn.action() == Action::Forward {
                         return next;
                     }
@@ -239,34 +219,6 @@ impl<S: Socket> SocketConnection<S> {
         }
     }
 
-    pub(super) fn write(&mut self, context: &mut WorkerContext) -> SendOutcome {
-        let Some(output) = self.conn.output() else { return SendOutcome::ClientGone };
-        let sent = output.send(&self.socket, context);
-        output.full_since_ns = (sent == SendOutcome::Blocked).then(|| context.now_ns());
-        self.write_blocked |= sent == SendOutcome::Blocked;
-        if matches!(sent, SendOutcome::Blocked | SendOutcome::BudgetSpent)
-            && self.conn.wants_acknowledged()
-        {
-            let unacknowledged = self.unacknowledged();
-            self.conn.note_acknowledged(unacknowledged.unwrap_or(0));
-        }
-        sent
-    }
-
-    /// Sends what is in a pipe, as far as there is room.
-    pub(super) fn drain_pipe(
-        &mut self,
-        pipe: &mut Pipe,
-        context: &mut WorkerContext,
-    ) -> io::Result<usize> {
-        let sent = self.socket.drain_pipe(pipe);
-        self.write_blocked |= sent.is_err();
-        if let (Ok(bytes), Some(output)) = (&sent, self.conn.output()) {
-            output.note_sent(*bytes as u64, context);
-        }
-        sent
-    }
-
     fn discard(&mut self, context: &mut WorkerContext) -> Action {
         for _ in 0..DISCARDS_MAX {
             match self.socket.read_slice(&mut context.scratch) {
@@ -285,10 +237,60 @@ impl<S: Socket> SocketConnection<S> {
         }
         Action::Read
     }
+}
 
-    /// Returns the number of bytes written that have not reached the client's side. Unknown for a
-    /// Unix socket, whose queue the kernel measures in memory and not in bytes.
-    pub(super) fn unacknowledged(&self) -> Option<u64> {
+impl<S: Socket> ClientIo for SocketConnection<S> {
+    const SPLICES: bool = true;
+
+    fn is_read_blocked(&self) -> bool {
+        self.read_blocked
+    }
+
+    fn fill(&mut self, context: &mut WorkerContext) -> io::Result<usize> {
+        context.counters.reads.one();
+        let input = self.conn.read_buffer(context);
+        let room = input.capacity() - input.len();
+        let result = self.socket.read(input);
+        match &result {
+            Ok(bytes) => self.read_blocked = *bytes < room,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.read_blocked = true;
+                context.counters.read_would_block.one();
+            }
+            Err(_) => {}
+        }
+        result
+    }
+
+    fn write(&mut self, context: &mut WorkerContext) -> SendOutcome {
+        let Some(output) = self.conn.output() else { return SendOutcome::ClientGone };
+        let sent = output.send(&self.socket, context);
+        output.full_since_ns = (sent == SendOutcome::Blocked).then(|| context.now_ns());
+        self.write_blocked |= sent == SendOutcome::Blocked;
+        if matches!(sent, SendOutcome::Blocked | SendOutcome::BudgetSpent)
+            && self.conn.wants_acknowledged()
+        {
+            let unacknowledged = self.unacknowledged();
+            self.conn.note_acknowledged(unacknowledged.unwrap_or(0));
+        }
+        sent
+    }
+
+    fn in_flight_bytes(&self) -> usize {
+        0
+    }
+
+    fn drain_pipe(&mut self, pipe: &mut Pipe, context: &mut WorkerContext) -> io::Result<usize> {
+        let sent = self.socket.drain_pipe(pipe);
+        self.write_blocked |= sent.is_err();
+        if let (Ok(bytes), Some(output)) = (&sent, self.conn.output()) {
+            output.note_sent(*bytes as u64, context);
+        }
+        sent
+    }
+
+    /// Unknown for a Unix socket, whose queue the kernel measures in memory and not in bytes.
+    fn unacknowledged(&self) -> Option<u64> {
         self.is_tcp.then(|| self.socket.unacknowledged().ok()).flatten()
     }
 }

@@ -48,6 +48,10 @@ pub(super) fn send_request(
     let Some(server) = upstreams.sockets.get(slot) else { return Err(Failure::BrokeOff) };
     let unsent = forward.exchange.unsent();
     if unsent.is_empty() && forward.exchange.has_client_ended() && !forward.is_end_sent {
+        if server.is_sending() {
+            server.blocked[1] = true;
+            return Ok(false);
+        }
         forward.is_end_sent = true;
         // One that has gone is noticed by a read.
         return Ok(socket::shutdown_write(server.fd()).is_ok());
@@ -55,7 +59,7 @@ pub(super) fn send_request(
     if unsent.is_empty() || server.blocked[1] && !server.is_ready {
         return Ok(false);
     }
-    match socket::write(server.fd(), unsent, false) {
+    match server.write(unsent) {
         Ok(bytes) => {
             server.is_new = false;
             server.blocked[1] = bytes < unsent.len();
@@ -91,13 +95,9 @@ pub(super) fn receive_reply(
         output.bytes.drain(..output.written);
         output.written = 0;
     }
-    let read = socket::read_slice(server.fd(), &mut context.scratch);
-    let bytes = match read {
+    let bytes = match server.read(&mut context.scratch) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            (server.is_ready, server.blocked[0]) = (false, true);
-            return Ok(false);
-        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
         Err(_) => return Err(if server.is_new { Failure::Unreachable } else { Failure::BrokeOff }),
     };
     if bytes == 0 {
@@ -107,9 +107,6 @@ pub(super) fn receive_reply(
             Err(_) if is_new => Err(Failure::Unreachable),
             Err(_) => Err(Failure::BrokeOff),
         };
-    }
-    if bytes < context.scratch.len() {
-        (server.is_ready, server.blocked[0]) = (false, true);
     }
     let unix_s = context.unix_ns() / 1_000_000_000;
     let close = forward.close || context.is_closing();

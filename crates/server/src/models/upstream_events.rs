@@ -1,5 +1,5 @@
-//! Events at the upstreams of a loop, for models whose connections a driver watches: on connections
-//! to servers, ends of waits, deadlines. Knows not how a connection is then served.
+//! Events at the upstreams of a loop: on connections to servers, ends of waits, deadlines. Knows not
+//! how a connection is then served.
 
 use weir_accept::upstream::Outcome;
 use weir_dispatch::readiness::Token;
@@ -7,7 +7,20 @@ use weir_dispatch::readiness::Token;
 use super::readiness_driver::{Driven, TokenOwner};
 use crate::http::background;
 use crate::upstream::shared::Grant;
-use crate::worker::Worker;
+use crate::worker::{Model, Worker};
+
+/// Model whose connections forward requests.
+pub(crate) trait Forwarding: Model {
+    /// Tells the kernel what has changed about connections to upstreams, unless that is done once
+    /// for all before the next wait.
+    fn settle_upstreams(worker: &mut Worker<Self>);
+}
+
+impl<D: Driven> Forwarding for D {
+    fn settle_upstreams(worker: &mut Worker<Self>) {
+        worker.model.driver().settle_upstreams(&mut worker.core);
+    }
+}
 
 impl<D: Driven> Worker<D> {
     /// Returns the connection that an event concerns: for one of an upstream, that of the client
@@ -29,7 +42,9 @@ impl<D: Driven> Worker<D> {
         }
         (client.unwrap_or(token), true)
     }
+}
 
+impl<M: Forwarding> Worker<M> {
     /// Takes what other loops have handed out to this one.
     pub(super) fn take_upstream_mail(&mut self) {
         if let Some(upstreams) = &mut self.core.context.upstreams {
@@ -50,7 +65,7 @@ impl<D: Driven> Worker<D> {
                 return Some(token);
             }
             if background::end_wait(serial, refusal, &mut self.core.context) {
-                self.model.driver().settle_upstreams(&mut self.core);
+                M::settle_upstreams(self);
                 continue;
             }
             // Its client has gone since.
@@ -80,7 +95,7 @@ impl<D: Driven> Worker<D> {
         if let Some(upstreams) = upstreams.filter(|_| is_due) {
             upstreams.poll(now_ns);
             background::poll(&mut self.core.context);
-            self.model.driver().settle_upstreams(&mut self.core);
+            M::settle_upstreams(self);
         }
     }
 }

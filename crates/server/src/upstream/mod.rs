@@ -4,6 +4,7 @@
 mod caching;
 pub(crate) mod checker;
 mod health;
+pub(crate) mod ring_io;
 pub(crate) mod shared;
 pub(crate) mod sockets;
 

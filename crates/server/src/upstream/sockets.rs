@@ -1,10 +1,16 @@
 //! The connections of one loop to the servers of its upstreams: which are in use and by whom, which
 //! are idle, and what the event mechanism is still to be told of them.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use weir_dispatch::readiness::{Interest, Token};
 use weir_dispatch::slots::{SlotSearch, Slots};
+use weir_sys::descriptor::SharedFd;
+use weir_sys::socket;
+
+use super::ring_io::RingIo;
 
 /// Maximum number of connections of one loop.
 const SOCKETS_MAX: usize = 1 << 20;
@@ -12,7 +18,7 @@ const SOCKETS_MAX: usize = 1 << 20;
 /// A connection to a server.
 #[derive(Debug)]
 pub(crate) struct UpstreamSocket {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     upstream: u16,
     server: u16,
     /// Connection of the client that uses it; `None` while it is idle.
@@ -32,11 +38,58 @@ pub(crate) struct UpstreamSocket {
     /// True while the mechanism is to be told something.
     is_changed: bool,
     idle_since_ns: u64,
+    /// What a ring receives and sends for it; `None` where calls are made on the socket.
+    pub ring: Option<Box<RingIo>>,
 }
 
 impl UpstreamSocket {
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Returns a share in the socket.
+    pub(crate) fn shared_fd(&self) -> SharedFd {
+        SharedFd::of(&self.fd)
+    }
+
+    /// Returns whether a request uses it.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.client.is_some()
+    }
+
+    /// Receives some of what the server has sent; 0 is the end.
+    ///
+    /// # Errors
+    /// WouldBlock where there is nothing; errors of recv(2).
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = match &mut self.ring {
+            Some(ring) => ring.read(into),
+            None => socket::read_slice(self.fd.as_fd(), into),
+        };
+        let has_more = self.ring.as_ref().is_some_and(|ring| ring.has_more());
+        if !has_more && read.as_ref().is_ok_and(|&bytes| 0 < bytes && bytes < into.len()) {
+            (self.is_ready, self.blocked[0]) = (false, true);
+        }
+        if read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            (self.is_ready, self.blocked[0]) = (false, true);
+        }
+        read
+    }
+
+    /// Sends some of `bytes`.
+    ///
+    /// # Errors
+    /// WouldBlock where there is no room, or no connection yet; errors of send(2).
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.ring {
+            Some(ring) => ring.write(bytes),
+            None => socket::write(self.fd.as_fd(), bytes, false),
+        }
+    }
+
+    /// Returns whether bytes written are still to be sent.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| ring.is_sending())
     }
 }
 
@@ -57,6 +110,8 @@ pub(crate) struct Sockets {
     idle: Vec<Vec<Vec<u32>>>,
     changed: Vec<u32>,
     closed: Vec<(Token, UpstreamSocket)>,
+    /// True if a ring receives and sends for them.
+    is_on_ring: bool,
 }
 
 impl Sockets {
@@ -68,7 +123,18 @@ impl Sockets {
             idle: servers.map(|count| vec![Vec::new(); count]).collect(),
             changed: Vec::new(),
             closed: Vec::new(),
+            is_on_ring: false,
         }
+    }
+
+    /// Has a ring receive and send for all connections to come.
+    pub(crate) fn use_ring(&mut self) {
+        self.is_on_ring = true;
+    }
+
+    /// Returns the connection that a token names, if it still has its slot.
+    pub(crate) fn current(&mut self, token: Token) -> Option<&mut UpstreamSocket> {
+        if self.token(token.slot) == token { self.get(token.slot) } else { None }
     }
 
     /// Returns a connection.
@@ -96,7 +162,7 @@ impl Sockets {
         client: Token,
     ) -> u32 {
         let socket = UpstreamSocket {
-            fd,
+            fd: Arc::new(fd),
             upstream: upstream as u16,
             server: server as u16,
             client: Some(client),
@@ -108,6 +174,7 @@ impl Sockets {
             is_new: true,
             is_changed: false,
             idle_since_ns: 0,
+            ring: self.is_on_ring.then(Box::default),
         };
         // Each belongs to a client, of whom there are fewer, or is idle, and those are few.
         let slot = self.slots.allocate().unwrap_or(SOCKETS_MAX as u32);
@@ -158,6 +225,9 @@ impl Sockets {
         let Some(socket) = self.get(slot) else { return };
         socket.client = None;
         socket.idle_since_ns = now_ns;
+        if let Some(ring) = &mut socket.ring {
+            ring.release();
+        }
         let (upstream, server) = (socket.upstream, socket.server);
         // A server that closes it is noticed by this.
         self.want(slot, Interest::Read);
@@ -172,6 +242,12 @@ impl Sockets {
             self.slots.free(slot);
             self.closed.push((token, socket));
         }
+    }
+
+    /// Closes all, once the mechanism has been told.
+    pub(crate) fn close_all(&mut self) {
+        self.idle.iter_mut().flatten().for_each(Vec::clear);
+        (0..self.entries.len() as u32).for_each(|slot| self.close(slot));
     }
 
     /// Closes the idle connections of an upstream that have been so since before `since_ns`.
@@ -196,7 +272,8 @@ impl Sockets {
         }
     }
 
-    fn change(&mut self, slot: u32) {
+    /// Has the mechanism told of a connection.
+    pub(crate) fn change(&mut self, slot: u32) {
         if let Some(socket) = self.get(slot)
             && !std::mem::replace(&mut socket.is_changed, true)
         {
@@ -213,10 +290,7 @@ impl Sockets {
     /// Records that the mechanism has reported a connection. Returns the client that uses it. An
     /// idle one has ended, or says what nobody asked for: it is closed.
     pub(crate) fn ready(&mut self, token: Token) -> Option<Token> {
-        if self.token(token.slot) != token {
-            return None;
-        }
-        let socket = self.get(token.slot)?;
+        let socket = self.current(token)?;
         socket.is_ready = true;
         if socket.client.is_none() {
             let (upstream, server) = (socket.upstream, socket.server);

@@ -23,6 +23,7 @@ use super::listener_accepts::ListenerAccepts;
 use super::model::{Ring, RingWorker};
 use super::user_data::{Data, Kind};
 use crate::config::Config;
+use crate::context::WorkerContext;
 use crate::worker::Model;
 use crate::worker::listener::Listener;
 
@@ -37,6 +38,12 @@ const CHAIN_MAX: u64 = 64;
 fn is_plain(decision: &Decision, config: &Config) -> bool {
     let looks_at_none = decision.inspect == Inspect::None && !config.accept_queue_times;
     looks_at_none && decision.order == Order::Oldest && decision.refuse == 0
+}
+
+/// Returns whether the addresses of clients are of use, which a multishot accept does not tell: to
+/// the log, to upstreams, or to know who may send a header of the PROXY protocol.
+fn must_know_peers(context: &WorkerContext) -> bool {
+    context.log.is_some() || context.upstreams.is_some() || context.config.proxy_protocol_in
 }
 
 impl RingWorker {
@@ -64,7 +71,7 @@ impl RingWorker {
                 Some(ring.poll(listener.shared_fd(), POLLIN as u32, data(Kind::ListenerReady, 0)))
             } else if core.context.config.strategy.accept_limit == Limit::Inf
                 && core.context.config.strategy.accept_policy == weir_accept::PolicyName::Limit
-                && core.context.log.is_none()
+                && !must_know_peers(&core.context)
             {
                 Some(ring.accept_many(listener.shared_fd(), data(Kind::AcceptMany, 0)))
             } else if let Some(token) = core.table.promise() {

@@ -1,6 +1,7 @@
 //! A connection in a slot of the ring, with its operations under way.
 
 use std::cell::Cell;
+use std::io;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,6 +9,7 @@ use std::sync::Arc;
 
 use weir_content::OpenFile;
 use weir_sys::listener::{self, Arrival};
+use weir_sys::pipe::Pipe;
 use weir_sys::ring::server::{Op, SendBuffer};
 use weir_sys::socket;
 
@@ -15,6 +17,8 @@ use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
 use crate::http::connection::Connection;
 use crate::http::connection_io::ConnectionIo;
+use crate::http::forward_io::ClientIo;
+use crate::http::send::SendOutcome;
 
 /// A connection and its operations under way.
 #[derive(Debug)]
@@ -162,6 +166,41 @@ impl ConnectionIo for RingConnection {
         if let Some(fd) = self.fd {
             socket::close(fd);
         }
+    }
+}
+
+/// What is received is in the input before a forwarded request looks for it, and its output is sent
+/// once it waits for that.
+impl ClientIo for RingConnection {
+    const SPLICES: bool = false;
+
+    fn is_read_blocked(&self) -> bool {
+        false
+    }
+
+    fn fill(&mut self, _context: &mut WorkerContext) -> io::Result<usize> {
+        match self.ended {
+            None => Err(io::ErrorKind::WouldBlock.into()),
+            Some(0) => Ok(0),
+            Some(result) => Err(io::Error::from_raw_os_error(-result)),
+        }
+    }
+
+    fn write(&mut self, _context: &mut WorkerContext) -> SendOutcome {
+        SendOutcome::Blocked
+    }
+
+    fn in_flight_bytes(&self) -> usize {
+        self.send.as_ref().map_or(0, Send::bytes)
+    }
+
+    fn drain_pipe(&mut self, _pipe: &mut Pipe, _context: &mut WorkerContext) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The kernel tells it by a completion only.
+    fn unacknowledged(&self) -> Option<u64> {
+        None
     }
 }
 

@@ -14,6 +14,7 @@ mod disk_queue;
 mod listener_accepts;
 mod model;
 mod output;
+mod upstream;
 mod user_data;
 mod work;
 
@@ -106,7 +107,10 @@ fn open(core: &LoopCore<RingConnection>) -> io::Result<Ring> {
 
 impl RunWorker for RingWorker {
     fn start(parts: WorkerParts) -> io::Result<Self> {
-        let core = LoopCore::new(parts);
+        let mut core = LoopCore::new(parts);
+        if let Some(upstreams) = &mut core.context.upstreams {
+            upstreams.sockets.use_ring();
+        }
         let model = open(&core)?;
         Ok(Self { core, model })
     }
@@ -119,6 +123,7 @@ impl RunWorker for RingWorker {
             self.accept_phase();
             self.work_phase();
             self.handle_timers();
+            self.poll_upstreams();
         }
         self.release_all();
         self.end();
@@ -156,7 +161,7 @@ impl Model for Ring {
 
     fn expire(worker: &mut Worker<Self>, slot: u32) {
         let Some(conn) = worker.core.table.conn(slot) else { return };
-        if conn.action() == Action::Write {
+        if matches!(conn.action(), Action::Write | Action::Forward) {
             // Handled when the kernel has told how much of the output has arrived.
             let data = Data::of(Kind::Expire, worker.core.table.token(slot));
             worker.query_unacknowledged(slot, data);
@@ -207,6 +212,7 @@ impl RingWorker {
         self.publish();
         self.start_accepts();
         self.receive_starved();
+        self.begin_upstream_ops();
         let is_long = self.send_paced() > 0 && self.model.spin.is_none();
         let began_ns = is_long.then(thread_cpu_clock_ns);
         self.enter();
@@ -224,7 +230,8 @@ impl RingWorker {
     fn enter(&mut self) {
         let queues =
             [self.model.arrived.len(), self.model.work_pending.len(), self.model.paced_sends.len()];
-        if queues == [0; 3] && self.model.yielded.is_empty() {
+        let has_grants = self.core.context.upstreams.as_ref().is_some_and(|all| all.has_grants());
+        if queues == [0; 3] && self.model.yielded.is_empty() && !has_grants {
             if self.core.is_alert() {
                 self.hand_over();
             }
@@ -317,6 +324,7 @@ impl RingWorker {
             work.items += 1;
             self.publish_after(stat_page::SERVED);
         }
+        work.items += self.serve_granted();
         self.core.context.counters.work_cuts.add((!self.model.work_pending.is_empty()).into());
         self.core.note_work(work);
         if let Some(paced_ns) = self.model.paced_ns {
@@ -358,6 +366,7 @@ impl RingWorker {
         for slot in self.core.table.find(0, usize::MAX, |_| true) {
             self.close_slot(slot, CloseReason::Drained);
         }
+        self.close_upstreams();
         for index in 0..self.model.accept_ops.len() {
             self.cancel_accept(index);
         }

@@ -34,6 +34,7 @@ impl RingWorker {
     /// connection's next action if there is none, and `None` while an operation is under way.
     pub(super) fn begin_output(&mut self, slot: u32) -> Option<Action> {
         let core = &mut self.core;
+        core.context.serving = core.table.token(slot);
         let conn = core.table.conn(slot)?;
         if conn.send.is_some() {
             return None;
@@ -219,7 +220,10 @@ impl RingWorker {
             let _ = conn.sent(SendOutcome::All, &mut core.context);
             return;
         }
-        let action = self.begin_output(slot);
+        let action = match conn.action() {
+            Action::Forward => Some(Action::Forward),
+            _ => self.begin_output(slot),
+        };
         if let Some(action) = action {
             self.follow(slot, action);
         }
@@ -363,6 +367,7 @@ impl RingWorker {
     }
 
     fn finish_fetch(&mut self, slot: u32) {
+        self.core.context.serving = self.core.table.token(slot);
         if let Some(conn) = self.core.table.conn(slot) {
             let action = conn.fetched(&mut self.core.context);
             self.follow(slot, action);

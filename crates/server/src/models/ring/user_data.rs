@@ -27,11 +27,17 @@ pub(super) enum Kind {
     Mark,
     /// A read from a disk ended.
     Fetch,
+    /// A connect to an upstream ended.
+    UpstreamConnect,
+    /// Bytes were received from an upstream.
+    UpstreamReceive,
+    /// Bytes were sent to an upstream.
+    UpstreamSend,
     /// The result does not matter.
     Ignored,
 }
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 15] = [
     Kind::Waker,
     Kind::Accept,
     Kind::AcceptMany,
@@ -43,6 +49,9 @@ const KINDS: [Kind; 12] = [
     Kind::Expire,
     Kind::Mark,
     Kind::Fetch,
+    Kind::UpstreamConnect,
+    Kind::UpstreamReceive,
+    Kind::UpstreamSend,
     Kind::Ignored,
 ];
 
@@ -50,6 +59,11 @@ const KINDS: [Kind; 12] = [
 const SLOT_BITS: u32 = 28;
 
 impl Kind {
+    /// Returns whether the operation is one of a connection to an upstream.
+    pub(super) fn is_of_upstream(self) -> bool {
+        matches!(self, Self::UpstreamConnect | Self::UpstreamReceive | Self::UpstreamSend)
+    }
+
     /// Returns whether the completion belongs in the accept queue.
     pub(super) fn is_arrival(self) -> bool {
         matches!(self, Self::Accept | Self::AcceptMany | Self::ListenerReady)
@@ -78,16 +92,19 @@ impl Data {
         KINDS.get((data >> SLOT_BITS & 0xf) as usize).copied()
     }
 
-    /// Returns the connection of an operation, or the promised slot with the listener's index.
+    /// Returns the connection of an operation, that to an upstream if it is one of these, or the
+    /// promised slot with the listener's index.
     pub(super) fn owner(data: u64) -> Token {
         Token { slot: (data & ((1 << SLOT_BITS) - 1)) as u32, generation: (data >> 32) as u32 }
     }
 
-    /// Returns the connection of an operation; `None` if it has none.
+    /// Returns the client's connection of an operation; `None` if it has none.
     pub(super) fn token_of(data: u64) -> Option<Token> {
         let kind = Self::kind_of(data)?;
-        let has_connection = !kind.is_arrival() && !matches!(kind, Kind::Waker | Kind::Ignored);
-        has_connection.then(|| Self::owner(data))
+        let has_none = kind.is_arrival()
+            || kind.is_of_upstream()
+            || matches!(kind, Kind::Waker | Kind::Ignored);
+        (!has_none).then(|| Self::owner(data))
     }
 }
 
@@ -106,5 +123,8 @@ mod tests {
             }
         }
         assert_eq!(Data::token_of(Data::ignored()), None);
+        let token = Token { slot: 1, generation: 1 };
+        assert_eq!(Data::token_of(Data::of(Kind::UpstreamSend, token)), None);
+        assert_eq!(Data::token_of(Data::of(Kind::Receive, token)), Some(token));
     }
 }

@@ -9,10 +9,15 @@ use super::model::{Pending, RingWorker};
 use super::user_data::{Data, Kind};
 use crate::context::close_reason::CloseReason;
 use crate::http::connection::Action;
+use crate::http::forward_io;
 
 /// Maximum number of unread bytes of input kept by a connection; beyond it, receiving stops for the
 /// time being.
 const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// Number of bytes of a forwarded reply that wait for its client from which its rate is measured by
+/// what the kernel knows to have arrived.
+const MARKED_BYTES_MIN: usize = 32 << 10;
 
 impl RingWorker {
     /// Handles one completion.
@@ -21,8 +26,12 @@ impl RingWorker {
         let filled = completion.filled.take();
         let token = Data::owner(completion.data);
         match Data::kind_of(completion.data) {
+            Some(kind) if kind.is_of_upstream() => {
+                self.handle_upstream(kind, token, completion, filled.as_ref());
+            }
             Some(Kind::Waker) if completion.result >= 0 => {
                 self.handle_wakeup();
+                self.take_upstream_mail();
                 self.watch_waker();
             }
             Some(Kind::Receive) => return self.received(token, &completion, filled),
@@ -72,6 +81,7 @@ impl RingWorker {
 
     fn handle_input(&mut self, slot: u32, result: i32, filled: Option<&ReceivedBuffer>) {
         let (core, ring) = (&mut self.core, &mut self.model.ring);
+        core.context.serving = core.table.token(slot);
         let Some(conn) = core.table.conn(slot) else { return };
         let error = std::io::Error::from_raw_os_error(-result);
         if result < 0 && is_exhaustion(&error) {
@@ -85,13 +95,14 @@ impl RingWorker {
             // Cancelled because too much was unread; it may have been read since.
             return match action {
                 Action::Read | Action::Discard => self.receive(slot),
+                Action::Forward => self.follow(slot, action),
                 _ => {}
             };
         }
         if result <= 0 {
             conn.ended = Some(result);
             return match action {
-                Action::Read | Action::Discard => self.follow(slot, action),
+                Action::Read | Action::Discard | Action::Forward => self.follow(slot, action),
                 _ => {}
             };
         }
@@ -105,7 +116,11 @@ impl RingWorker {
             _ => {
                 conn.read_buffer(&mut core.context).extend_from_slice(bytes);
                 conn.keep_unread(bytes.len(), &mut core.context);
-                return self.bound_input(slot);
+                self.bound_input(slot);
+                if action != Action::Forward {
+                    return;
+                }
+                action
             }
         };
         self.follow(slot, action);
@@ -135,6 +150,7 @@ impl RingWorker {
             if !self.is_current(token) {
                 continue;
             }
+            self.core.context.serving = token;
             if let Some(conn) = self.core.table.conn(token.slot) {
                 let action = conn.resume(&mut self.core.context);
                 self.follow(token.slot, action);
@@ -146,6 +162,7 @@ impl RingWorker {
 
     /// Carries out a connection's actions until an operation for it is under way.
     pub(super) fn follow(&mut self, slot: u32, mut action: Action) {
+        self.core.context.serving = self.core.table.token(slot);
         loop {
             let Some(conn) = self.core.table.conn(slot) else { return };
             let context = &mut self.core.context;
@@ -164,8 +181,13 @@ impl RingWorker {
                     self.model.disk_queue.join(self.core.table.token(slot));
                     break self.fetch_next();
                 }
-                // The ring forwards nothing (its row in the table of architectures).
-                Action::Forward => return self.close_slot(slot, CloseReason::Failed),
+                Action::Forward => {
+                    let next = forward_io::forward(conn, context);
+                    if conn.action() == Action::Forward {
+                        break self.await_forward(slot, next);
+                    }
+                    next
+                }
                 Action::Yield => break self.model.yielded.push_back(self.core.table.token(slot)),
                 Action::Write => match self.begin_output(slot) {
                     Some(action) => action,
@@ -178,6 +200,27 @@ impl RingWorker {
             conn.release_idle_buffers(&mut self.core.context);
         }
         self.arm_timer(slot);
+    }
+
+    /// Begins what a request that is forwarded waits for on its client's side.
+    fn await_forward(&mut self, slot: u32, action: Action) {
+        let token = self.core.table.token(slot);
+        let Some(conn) = self.core.table.conn(slot) else { return };
+        let output_bytes = conn.output().map_or(0, |output| output.bytes.len());
+        if output_bytes >= MARKED_BYTES_MIN && conn.wants_acknowledged() {
+            self.query_unacknowledged(slot, Data::of(Kind::Mark, token));
+        }
+        let Some(conn) = self.core.table.conn(slot) else { return };
+        match action {
+            Action::Close(reason) => self.close_slot(slot, reason),
+            Action::Yield => self.model.yielded.push_back(token),
+            Action::Write if conn.output().is_some_and(|output| !output.is_taken()) => {
+                // A reply that is forwarded is not over when its output is.
+                let _ = self.begin_output(slot);
+            }
+            Action::Read => self.receive(slot),
+            _ => {}
+        }
     }
 
     /// Begins a receive for a connection that has none: a single one before the client's first
@@ -218,6 +261,7 @@ impl RingWorker {
     /// Handles a deadline, given the number of unacknowledged bytes, if known.
     pub(super) fn expire_with(&mut self, slot: u32, unacknowledged: Option<u64>) {
         let now_ns = self.core.context.now_ns();
+        self.core.context.serving = self.core.table.token(slot);
         let Some(conn) = self.core.table.conn(slot) else { return };
         if conn.deadline_ns() > now_ns {
             // The deadline was moved during the query.

@@ -1,0 +1,213 @@
+//! The bytes of a connection to a server for which a ring receives and sends. To a request it looks
+//! like a socket: what has not arrived, or cannot be taken yet, would block.
+
+use std::io;
+
+use weir_sys::ring::server::Op;
+
+/// Number of received bytes from which no more are asked for until some have been read.
+const RECEIVED_BYTES_MAX: usize = 64 << 10;
+
+/// The bytes of a connection, and the operations under way for it.
+#[derive(Debug, Default)]
+pub(crate) struct RingIo {
+    /// Bytes received; those before `read` have been read.
+    received: Vec<u8>,
+    read: usize,
+    /// Bytes written that no operation sends yet.
+    unsent: Vec<u8>,
+    /// True once it is connected.
+    is_connected: bool,
+    /// Result that ended the input: 0, or a negative errno.
+    ended: Option<i32>,
+    /// Errno with which sending failed.
+    failed: Option<i32>,
+    /// The poll for the end of the connect.
+    pub connect: Option<Op>,
+    pub receive: Option<Op>,
+    /// True if the receive was cancelled because too much was unread.
+    pub is_full: bool,
+    pub send: Option<Op>,
+}
+
+impl RingIo {
+    /// Reads some of what was received; 0 is the end.
+    ///
+    /// # Errors
+    /// WouldBlock if there is nothing; what ended the input.
+    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let unread = self.received.get(self.read..).unwrap_or_default();
+        if unread.is_empty() {
+            return match self.ended {
+                None => Err(io::ErrorKind::WouldBlock.into()),
+                Some(0) => Ok(0),
+                Some(result) => Err(io::Error::from_raw_os_error(-result)),
+            };
+        }
+        let bytes = unread.len().min(into.len());
+        into[..bytes].copy_from_slice(&unread[..bytes]);
+        self.read += bytes;
+        if self.read == self.received.len() {
+            self.received.clear();
+            self.read = 0;
+        }
+        Ok(bytes)
+    }
+
+    /// Takes bytes to be sent: all of them, if none are on their way.
+    ///
+    /// # Errors
+    /// WouldBlock; what made sending fail.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(errno) = self.failed {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        if !self.is_connected || self.is_sending() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.unsent.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    /// Returns whether a read would not block.
+    pub(super) fn has_more(&self) -> bool {
+        self.ended.is_some() || self.read < self.received.len()
+    }
+
+    /// Returns whether bytes written are still to be sent.
+    pub(super) fn is_sending(&self) -> bool {
+        self.send.is_some() || !self.unsent.is_empty()
+    }
+
+    /// Gives its buffers back, between two requests.
+    pub(super) fn release(&mut self) {
+        if self.read == self.received.len() {
+            self.received = Vec::new();
+            self.read = 0;
+        }
+        if self.unsent.is_empty() {
+            self.unsent = Vec::new();
+        }
+    }
+
+    /// Returns whether its connect has still to be waited for.
+    pub(crate) fn awaits_connect(&self) -> bool {
+        !self.is_connected && self.failed.is_none()
+    }
+
+    /// Returns whether more bytes are to be received.
+    pub(crate) fn wants_input(&self) -> bool {
+        self.is_connected && self.ended.is_none() && !self.holds_much()
+    }
+
+    /// Returns whether as much as is held at a time is unread.
+    pub(crate) fn holds_much(&self) -> bool {
+        self.received.len() - self.read >= RECEIVED_BYTES_MAX
+    }
+
+    /// Takes out the bytes to be sent next; `None` if there are none, or others are on their way.
+    pub(crate) fn take_unsent(&mut self) -> Option<Vec<u8>> {
+        let is_due = self.send.is_none() && !self.unsent.is_empty();
+        is_due.then(|| std::mem::take(&mut self.unsent))
+    }
+
+    /// Records the end of the connect. `errno`: that of its failure.
+    pub(crate) fn connected(&mut self, errno: Option<i32>) {
+        self.connect = None;
+        self.is_connected = errno.is_none();
+        self.failed = errno;
+        self.ended = errno.map(|errno| -errno);
+    }
+
+    /// Adds received bytes.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if self.read > 0 {
+            self.received.drain(..self.read);
+            self.read = 0;
+        }
+        self.received.extend_from_slice(bytes);
+    }
+
+    /// Records the end of the input: 0, or a negative errno.
+    pub(crate) fn end(&mut self, result: i32) {
+        self.ended = Some(result);
+    }
+
+    /// Records the end of a send, whose buffer serves again. `errno`: that of its failure, which a
+    /// read reports, behind what the server had sent before.
+    pub(crate) fn sent(&mut self, errno: Option<i32>, mut buffer: Vec<u8>, is_in_use: bool) {
+        self.send = None;
+        self.failed = self.failed.or(errno);
+        if is_in_use && self.unsent.capacity() == 0 {
+            buffer.clear();
+            self.unsent = buffer;
+        }
+    }
+
+    /// Returns the operations under way.
+    pub(crate) fn ops(&self) -> impl Iterator<Item = Op> {
+        [self.connect, self.receive, self.send].into_iter().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connected() -> RingIo {
+        let mut ring = RingIo::default();
+        assert!(ring.awaits_connect());
+        ring.connected(None);
+        ring
+    }
+
+    fn kind<T>(result: io::Result<T>) -> Option<io::ErrorKind> {
+        result.err().map(|error| error.kind())
+    }
+
+    #[test]
+    fn what_was_received_is_read_before_the_end() {
+        let (mut ring, mut into) = (connected(), [0; 4]);
+        assert_eq!(kind(ring.read(&mut into)), Some(io::ErrorKind::WouldBlock));
+        ring.push(b"abc");
+        ring.push(b"de");
+        ring.end(0);
+        assert_eq!(ring.read(&mut into).unwrap(), 4);
+        assert!(ring.has_more());
+        assert_eq!((ring.read(&mut into).unwrap(), into[0]), (1, b'e'));
+        assert_eq!(ring.read(&mut into).unwrap(), 0);
+        ring.end(-104);
+        assert_eq!(kind(ring.read(&mut into)), Some(io::ErrorKind::ConnectionReset));
+    }
+
+    #[test]
+    fn nothing_is_written_before_the_connect_or_behind_what_is_on_its_way() {
+        let mut ring = RingIo::default();
+        assert_eq!(kind(ring.write(b"a")), Some(io::ErrorKind::WouldBlock));
+        ring.connected(None);
+        assert_eq!(ring.write(b"abc").unwrap(), 3);
+        assert_eq!(kind(ring.write(b"d")), Some(io::ErrorKind::WouldBlock));
+        assert_eq!(ring.take_unsent().unwrap(), b"abc");
+        ring.sent(Some(32), Vec::new(), true);
+        assert_eq!(kind(ring.write(b"d")), Some(io::ErrorKind::BrokenPipe));
+        assert!(!ring.is_sending());
+    }
+
+    #[test]
+    fn a_failed_connect_fails_reads_and_writes() {
+        let mut ring = RingIo::default();
+        ring.connected(Some(111));
+        assert_eq!(kind(ring.write(b"a")), Some(io::ErrorKind::ConnectionRefused));
+        assert_eq!(kind(ring.read(&mut [0])), Some(io::ErrorKind::ConnectionRefused));
+        assert!(!ring.awaits_connect() && !ring.wants_input());
+    }
+
+    #[test]
+    fn no_more_is_asked_for_than_is_held() {
+        let mut ring = connected();
+        ring.push(&vec![0; RECEIVED_BYTES_MAX]);
+        assert!(!ring.wants_input());
+        ring.read(&mut [0; 100]).unwrap();
+        assert!(ring.wants_input());
+    }
+}
