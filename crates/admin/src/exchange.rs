@@ -1,138 +1,243 @@
-//! One request and its reply: read, checked and written whole. Every connection carries one.
-
-use std::io::Read;
-use std::net::IpAddr;
-use std::time::{Duration, Instant};
+//! The machine of one connection: the bytes of a request go in, those of its reply come out, and
+//! what the client still sends is discarded to its end. Makes no system call and reads no clock.
+//!
+//! ```text
+//! Head ──► Reply ──► Linger ──► Over        and from each to Over: the deadline, or an error
+//! ```
+//!
+//! Each state has a deadline of its own from the time at which it begins, and no byte extends it.
 
 use weir_http1::{HeadParser, Limits, Method, Parse, Request};
 
-use super::{Reply, Resources};
+use crate::reply::Reply;
 
-/// Longest head of a request, bytes.
-const HEAD_MAX: usize = 8 << 10;
+/// Limits on the head of a request; a page in a browser may have cookies of others at this host.
+const LIMITS: Limits =
+    Limits { target_bytes_max: 2 << 10, head_bytes_max: 16 << 10, fields_max: 100 };
 
-/// Time within which a request must be there: no single byte extends it.
-const HEAD_TIME: Duration = Duration::from_secs(1);
+/// Nanoseconds of a second.
+const SECOND: u64 = 1_000_000_000;
 
-/// Reads a request and returns the reply to it; `None` if there is none to be read. With
-/// `checks_host` a request for a name that is not this machine's is refused: a page of another site
-/// may have made it, with a name that leads here (DNS rebinding).
-pub(super) fn answer(
-    stream: &mut impl Read,
-    resources: &mut Resources,
-    checks_host: bool,
-) -> Option<Vec<u8>> {
-    let mut input = Vec::new();
-    let mut parser = HeadParser::default();
-    let began = Instant::now();
-    loop {
-        match parser.parse(&input, &Limits::default()) {
-            Parse::Complete(request) => {
-                let reply = reply_to(&request, resources, checks_host);
-                return Some(bytes(&reply, request.method == Method::Head));
-            }
-            Parse::Refused(_) => {
-                return Some(bytes(&Reply::line(400, "Bad Request", "malformed request"), false));
-            }
-            Parse::Partial if input.len() >= HEAD_MAX => {
-                let reply = Reply::line(431, "Request Header Fields Too Large", "head too large");
-                return Some(bytes(&reply, false));
-            }
-            Parse::Partial if began.elapsed() > HEAD_TIME => return None,
-            Parse::Partial => {}
+/// Time within which the head of a request must be there, nanoseconds.
+const HEAD_NS: u64 = 10 * SECOND;
+
+/// Time within which the kernel must have taken the reply, nanoseconds.
+const REPLY_NS: u64 = 10 * SECOND;
+
+/// Time within which the client must have ended its side after that, nanoseconds.
+const LINGER_NS: u64 = 10 * SECOND;
+
+/// A time, by both clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Now {
+    /// CLOCK_MONOTONIC, nanoseconds.
+    pub(crate) ns: u64,
+    /// Seconds since 1970.
+    pub(crate) unix_s: u64,
+}
+
+/// Next step of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// To be told what the client sends.
+    Read,
+    /// To send what is pending.
+    Write,
+    /// To be closed.
+    Close,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The head of the request is incomplete.
+    Head { parser: HeadParser, input: Vec<u8> },
+    /// The reply is on its way to the kernel.
+    Reply { bytes: Vec<u8>, written: usize },
+    /// The reply was written, and the write side shut down. A close before the client has ended its
+    /// side could be a reset, by which it would lose the reply (RFC 9112 section 9.6).
+    Linger,
+    /// There is nothing left to do.
+    Over,
+}
+
+/// One connection: one request and its reply.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    state: State,
+    deadline_ns: u64,
+}
+
+impl Exchange {
+    /// Begins with a connection that has just been accepted.
+    pub(crate) fn new(now_ns: u64) -> Self {
+        let state = State::Head { parser: HeadParser::default(), input: Vec::new() };
+        Self { state, deadline_ns: now_ns + HEAD_NS }
+    }
+
+    /// Returns the next step.
+    pub(crate) fn wants(&self) -> Wants {
+        match self.state {
+            State::Head { .. } | State::Linger => Wants::Read,
+            State::Reply { .. } => Wants::Write,
+            State::Over => Wants::Close,
         }
-        let mut more = [0; 2048];
-        let read = stream.read(&mut more).ok().filter(|read| *read > 0)?;
-        input.extend_from_slice(more.get(..read)?);
     }
-}
 
-fn reply_to(request: &Request<'_>, resources: &mut Resources, checks_host: bool) -> Reply {
-    if checks_host && !request.host.is_none_or(is_of_this_machine) {
-        return Reply::line(421, "Misdirected Request", "this is not the host that was asked for");
+    /// Returns the time by which the present state must have ended, nanoseconds.
+    pub(crate) fn deadline_ns(&self) -> u64 {
+        self.deadline_ns
     }
-    match request.method {
-        Method::Get | Method::Head => {
-            let path = request.target.path();
-            resources.get(std::str::from_utf8(path).unwrap_or_default())
+
+    /// Returns whether the connection is to be closed: it has ended, or its deadline has passed.
+    pub(crate) fn is_over(&self, now_ns: u64) -> bool {
+        self.wants() == Wants::Close || self.deadline_ns <= now_ns
+    }
+
+    /// Records the end of the connection: it was lost.
+    pub(crate) fn end(&mut self) {
+        self.state = State::Over;
+    }
+
+    /// Takes bytes of the client; none is the end of its side. `answer` is asked for the reply once
+    /// the request is there.
+    pub(crate) fn received(
+        &mut self,
+        bytes: &[u8],
+        now: Now,
+        answer: impl FnOnce(&Request<'_>) -> Reply,
+    ) {
+        match &mut self.state {
+            State::Head { parser, input } => {
+                input.extend_from_slice(bytes);
+                let reply = match parser.parse(input, &LIMITS) {
+                    Parse::Complete(request) => {
+                        answer(&request).to_bytes(now.unix_s, request.method == Method::Head)
+                    }
+                    Parse::Refused(error) => Reply::refusal(&error).to_bytes(now.unix_s, false),
+                    Parse::Partial if bytes.is_empty() => return self.end(),
+                    Parse::Partial => return,
+                };
+                let state = State::Reply { bytes: reply, written: 0 };
+                *self = Self { state, deadline_ns: now.ns + REPLY_NS };
+            }
+            State::Linger if bytes.is_empty() => self.end(),
+            _ => {}
         }
-        _ => Reply::line(405, "Method Not Allowed", "GET and HEAD only"),
     }
-}
 
-/// Returns whether a host is an address, or this machine's name for itself.
-fn is_of_this_machine(host: &[u8]) -> bool {
-    let Ok(host) = std::str::from_utf8(host) else { return false };
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
-}
-
-fn bytes(reply: &Reply, head_only: bool) -> Vec<u8> {
-    let Reply { status, reason, media_type, body } = reply;
-    let allow = if *status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
-    let mut text = format!(
-        "HTTP/1.1 {status} {reason}\r\n\
-         Content-Type: {media_type}\r\n\
-         Content-Length: {}\r\n\
-         Cache-Control: no-store\r\n\
-         X-Content-Type-Options: nosniff\r\n\
-         Content-Security-Policy: default-src 'none'\r\n\
-         {allow}Connection: close\r\n\r\n",
-        body.len()
-    );
-    if !head_only {
-        text.push_str(body);
+    /// Returns the bytes that are to be written now.
+    pub(crate) fn pending(&self) -> &[u8] {
+        match &self.state {
+            State::Reply { bytes, written } => bytes.get(*written..).unwrap_or_default(),
+            _ => &[],
+        }
     }
-    text.into_bytes()
+
+    /// Records that some of the pending bytes were written; returns whether they were the last, so
+    /// that the write side is to be shut down.
+    pub(crate) fn wrote(&mut self, count: usize, now_ns: u64) -> bool {
+        let State::Reply { bytes, written } = &mut self.state else { return false };
+        *written += count;
+        let is_whole = *written >= bytes.len();
+        if is_whole {
+            *self = Self { state: State::Linger, deadline_ns: now_ns + LINGER_NS };
+        }
+        is_whole
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use weir_http1::Status;
+
     use super::*;
-    use crate::Lifecycle;
 
-    fn status_of(request: &str, checks_host: bool) -> String {
-        let mut resources = Resources::new(Lifecycle::default());
-        let reply = answer(&mut request.as_bytes(), &mut resources, checks_host).unwrap();
-        String::from_utf8(reply).unwrap()[9..12].to_owned()
+    const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+    fn at(s: u64) -> Now {
+        Now { ns: s * SECOND, unix_s: 0 }
+    }
+
+    fn ok(_: &Request<'_>) -> Reply {
+        Reply::line(Status::OK, "ok")
+    }
+
+    /// Returns the status of the reply to a head; `None` if there is none yet.
+    fn status_of(head: &[u8]) -> Option<String> {
+        let mut exchange = Exchange::new(0);
+        exchange.received(head, at(0), ok);
+        let reply = String::from_utf8(exchange.pending().to_vec()).unwrap();
+        reply.strip_prefix("HTTP/1.1 ").and_then(|rest| Some(rest.get(..3)?.to_owned()))
     }
 
     #[test]
-    fn requests_are_answered_whole_or_refused() {
-        for (request, status) in [
-            ("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:9101\r\n\r\n", "200"),
-            ("HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "200"),
-            ("GET /healthz HTTP/1.0\r\n\r\n", "200"),
-            ("GET /healthz HTTP/1.1\r\nHost: [::1]:9101\r\n\r\n", "200"),
-            ("POST /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "405"),
-            ("GET /healthz HTTP/1.1\r\nHost: rebound.example\r\n\r\n", "421"),
-            ("GET /\u{0} HTTP/1.1\r\nHost: localhost\r\n\r\n", "400"),
-            ("GET /etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
+    fn a_head_that_is_no_request_is_refused_with_the_status_of_its_fault() {
+        let with = |fields: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let long = "a".repeat(32 << 10);
+        for (head, status) in [
+            (with(""), Some("200")),
+            ("GET / HTTP/1.0\r\n\r\n".to_owned(), Some("200")),
+            ("GET / HTTP/1.2\r\nHost: a\r\n\r\n".to_owned(), Some("200")),
+            ("GET / HTTP/1.1\r\n\r\n".to_owned(), Some("400")),
+            ("GET /\u{0} HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), Some("400")),
+            ("GET / http/1.1\r\nHost: a\r\n\r\n".to_owned(), Some("400")),
+            ("\u{16}\u{3}\u{1}".to_owned(), Some("400")),
+            (with("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n"), Some("400")),
+            (format!("GET /{long}"), Some("414")),
+            (with("Expect: coffee\r\n"), Some("417")),
+            (with(&format!("A: {long}\r\n")), Some("431")),
+            (with(&"A: b\r\n".repeat(101)), Some("431")),
+            (with("Transfer-Encoding: gzip, chunked\r\n"), Some("501")),
+            ("BREW / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), Some("501")),
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), Some("505")),
+            ("GET / HTTP/1.1\r\nHost: a\r\n".to_owned(), None),
+            (String::new(), None),
         ] {
-            assert_eq!(status_of(request, true), status, "{request:?}");
+            let shown = head.get(..64).unwrap_or(&head);
+            assert_eq!(status_of(head.as_bytes()).as_deref(), status, "{shown:?}");
         }
-        let elsewhere = "GET /healthz HTTP/1.1\r\nHost: weir.example\r\n\r\n";
-        assert_eq!(status_of(elsewhere, false), "200", "an address that was opened to others");
     }
 
     #[test]
-    fn a_head_without_end_is_refused_and_half_a_one_is_nothing() {
-        let mut resources = Resources::new(Lifecycle::default());
-        let long = format!("GET / HTTP/1.1\r\nX: {}", "a".repeat(2 * HEAD_MAX));
-        let reply = answer(&mut long.as_bytes(), &mut resources, true).unwrap();
-        assert!(reply.starts_with(b"HTTP/1.1 4"));
-        assert!(answer(&mut &b"GET / HT"[..], &mut resources, true).is_none());
+    fn a_request_comes_a_byte_at_a_time_and_its_reply_goes_so() {
+        let mut exchange = Exchange::new(0);
+        for byte in GET {
+            assert_eq!(exchange.wants(), Wants::Read);
+            exchange.received(&[*byte], at(1), ok);
+        }
+        let mut sent = Vec::new();
+        while exchange.wants() == Wants::Write {
+            sent.extend_from_slice(&exchange.pending()[..1]);
+            let was_last = exchange.pending().len() == 1;
+            assert_eq!(exchange.wrote(1, SECOND), was_last);
+        }
+        assert!(sent.starts_with(b"HTTP/1.1 200 OK\r\n") && sent.ends_with(b"\r\n\r\nok\n"));
+        // More of the client is no request.
+        exchange.received(GET, at(1), |_| panic!("the connection is at its end"));
+        assert_eq!((exchange.wants(), exchange.pending()), (Wants::Read, &[][..]));
+        exchange.received(b"", at(1), ok);
+        assert_eq!(exchange.wants(), Wants::Close);
     }
 
     #[test]
-    fn the_reply_to_a_head_has_the_length_and_no_content() {
-        let mut resources = Resources::new(Lifecycle::default());
-        let request = b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-        let reply = answer(&mut &request[..], &mut resources, true).unwrap();
-        let text = String::from_utf8(reply).unwrap();
-        assert!(text.contains("Content-Length: 3\r\n") && text.ends_with("\r\n\r\n"), "{text}");
+    fn a_head_a_reply_and_the_end_have_a_deadline_each_that_no_byte_extends() {
+        let mut exchange = Exchange::new(0);
+        exchange.received(&GET[..4], at(9), ok);
+        assert!(!exchange.is_over(10 * SECOND - 1) && exchange.is_over(10 * SECOND));
+        exchange.received(&GET[4..], at(9), ok);
+        assert!(!exchange.wrote(1, 18 * SECOND));
+        assert!(!exchange.is_over(19 * SECOND - 1) && exchange.is_over(19 * SECOND));
+        assert!(exchange.wrote(exchange.pending().len(), 18 * SECOND));
+        exchange.received(b"more", at(27), ok);
+        assert_eq!(exchange.deadline_ns(), 28 * SECOND);
+        assert!(!exchange.is_over(28 * SECOND - 1) && exchange.is_over(28 * SECOND));
+    }
+
+    #[test]
+    fn a_client_that_leaves_before_its_request_is_whole_gets_nothing() {
+        let mut exchange = Exchange::new(0);
+        exchange.received(&GET[..9], at(0), ok);
+        exchange.received(b"", at(0), ok);
+        assert_eq!((exchange.wants(), exchange.pending()), (Wants::Close, &[][..]));
     }
 }

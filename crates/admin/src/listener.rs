@@ -1,42 +1,32 @@
 //! The socket of the admin address, and the thread that answers on it.
 
-use std::fs;
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::fs::{self, Permissions};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::thread;
-use std::time::Duration;
 
-use super::exchange;
+use weir_observe::OwnPage;
+use weir_sys::socket;
+use weir_sys::socket_file::SocketFile;
+
+use super::connections::Connections;
 use super::{Lifecycle, Resources};
 
-/// Time limit of a read or a write of a client: one that says nothing holds up the next for no
-/// longer.
-const TIMEOUT: Duration = Duration::from_secs(1);
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
 
-/// Pause after a failed accept: most often there are no descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// Mode of a Unix socket: its owner and group may connect.
-const MODE: u32 = 0o660;
+/// Mode of a Unix socket: its owner alone may connect.
+const MODE: u32 = 0o600;
 
 /// A socket that listens on an admin address.
 #[derive(Debug)]
 pub struct AdminListener {
-    socket: Socket,
-    /// True if programs of this machine alone can reach it, browsers among them.
-    checks_host: bool,
-    /// The file of a Unix socket.
-    file: SocketFile,
-}
-
-#[derive(Debug)]
-enum Socket {
-    Tcp(TcpListener),
-    Unix(UnixListener),
+    socket: OwnedFd,
+    url: String,
+    guard: SocketGuard,
 }
 
 impl AdminListener {
@@ -45,98 +35,70 @@ impl AdminListener {
     /// # Errors
     /// The address is in use, or is not this machine's.
     pub fn tcp(address: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::Tcp(TcpListener::bind(address)?);
-        let file = SocketFile::default();
-        Ok(Self { socket, checks_host: address.ip().is_loopback(), file })
+        let socket = socket::bind_tcp(address, false)?;
+        socket::listen(socket.as_fd(), BACKLOG)?;
+        let address = socket::local_address(socket.as_fd())?.unwrap_or(address);
+        Ok(Self { socket, url: format!("http://{address}"), guard: SocketGuard(None) })
     }
 
     /// Listens on a Unix socket, in place of one that a server has left behind.
     ///
     /// # Errors
-    /// Another file is there, or the socket cannot be made.
+    /// The socket there is in use, another file is there, or the socket cannot be made.
     pub fn unix(path: &Path) -> io::Result<Self> {
-        let is_left_behind = fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket())
-            && UnixStream::connect(path).is_err();
-        if is_left_behind {
-            fs::remove_file(path)?;
-        }
-        let socket = Socket::Unix(UnixListener::bind(path)?);
-        let file = SocketFile(Some(path.to_path_buf()));
-        fs::set_permissions(path, fs::Permissions::from_mode(MODE))?;
-        Ok(Self { socket, checks_host: false, file })
+        let socket = socket::bind_unix(path)?;
+        let guard = SocketGuard(Some(SocketFile::new(path)));
+        // Nobody can connect before it listens.
+        fs::set_permissions(path, Permissions::from_mode(MODE))?;
+        socket::listen(socket.as_fd(), BACKLOG)?;
+        Ok(Self { socket, url: format!("unix:{}", path.display()), guard })
     }
 
     /// Returns the address with its port, as a URL.
-    pub fn url(&self) -> String {
-        match &self.socket {
-            Socket::Tcp(listener) => match listener.local_addr() {
-                Ok(address) => format!("http://{address}"),
-                Err(_) => "http://?".into(),
-            },
-            Socket::Unix(_) => {
-                let path = self.file.0.as_deref().unwrap_or(Path::new("?"));
-                format!("unix:{}", path.display())
-            }
-        }
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
-    /// Begins to answer, until the process ends. Returns a guard that removes a Unix socket's file.
+    /// Begins to answer, from the page of this process's server, until the process ends.
     ///
     /// # Errors
     /// There is no thread for it.
-    pub fn start(mut self, lifecycle: &Lifecycle) -> io::Result<SocketFile> {
-        let file = std::mem::take(&mut self.file);
-        let mut resources = Resources::new(lifecycle.clone());
-        thread::Builder::new().name("admin".to_owned()).spawn(move || {
-            loop {
-                if self.answer_next(&mut resources).is_err() {
-                    thread::sleep(PAUSE);
-                }
-            }
-        })?;
-        Ok(file)
-    }
-
-    /// Accepts a connection and answers one request on it. A client that goes, or is slow, gets
-    /// nothing: it is not the server's.
-    fn answer_next(&self, resources: &mut Resources) -> io::Result<()> {
-        let mut stream = self.accept()?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        if let Some(bytes) = exchange::answer(&mut stream, resources, self.checks_host)
-            && stream.write_all(&bytes).is_ok()
-            && stream.shutdown(Shutdown::Write).is_ok()
-        {
-            // A close before what the client still sends is read would reset the reply.
-            let _ = stream.read(&mut [0; 4096]);
-        }
-        Ok(())
-    }
-
-    /// Accepts a connection. Reads, writes, time limits and shutdowns are the same on both kinds.
-    fn accept(&self) -> io::Result<TcpStream> {
-        match &self.socket {
-            Socket::Tcp(listener) => Ok(listener.accept()?.0),
-            Socket::Unix(listener) => Ok(TcpStream::from(OwnedFd::from(listener.accept()?.0))),
-        }
+    pub fn start(self, lifecycle: &Lifecycle, page: OwnPage) -> io::Result<SocketGuard> {
+        let Self { socket, guard, .. } = self;
+        let resources = Resources::new(lifecycle.clone(), page);
+        let connections = Connections::new(socket, resources);
+        thread::Builder::new().name("admin".to_owned()).spawn(move || connections.serve())?;
+        Ok(guard)
     }
 }
 
-/// File of a Unix socket, removed when dropped.
-#[derive(Debug, Default)]
-pub struct SocketFile(Option<PathBuf>);
+/// Guard of a Unix socket's file, which is removed when it is dropped.
+#[derive(Debug)]
+pub struct SocketGuard(Option<SocketFile>);
 
-impl Drop for SocketFile {
+impl Drop for SocketGuard {
     fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            let _ = fs::remove_file(path);
+        if let Some(file) = &self.0 {
+            file.remove();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpStream};
+    use std::os::unix::net::{UnixListener, UnixStream};
+
     use super::*;
+    use crate::fixtures;
+
+    /// Starts to answer for a server with a loop.
+    fn start(listener: AdminListener) -> SocketGuard {
+        let page = fixtures::Page::new(1);
+        page.publish(0, &fixtures::this_thread(), &[]);
+        listener.start(&Lifecycle::default(), page.observed()).unwrap()
+    }
 
     fn ask(mut stream: impl Read + Write, request: &str) -> String {
         stream.write_all(request.as_bytes()).unwrap();
@@ -145,30 +107,77 @@ mod tests {
         reply
     }
 
+    /// Returns a folder of a test's own.
+    fn folder(name: &str) -> std::path::PathBuf {
+        let folder = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
     #[test]
-    fn it_answers_on_tcp_and_on_unix_sockets() {
-        let lifecycle = Lifecycle::default();
+    fn on_loopback_no_other_name_is_answered_whatever_is_bound() {
+        for address in [([127, 0, 0, 1], 0).into(), ([0, 0, 0, 0], 0).into()] {
+            let tcp = AdminListener::tcp(address).unwrap();
+            let url = tcp.url().strip_prefix("http://").unwrap();
+            let port = url.parse::<SocketAddr>().unwrap().port();
+            let _guard = start(tcp);
+            let status_for = |host: &str| {
+                let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                let request = format!("GET /readyz HTTP/1.1\r\nHost: {host}\r\n\r\n");
+                ask(stream, &request)[..13].to_owned()
+            };
+            assert_eq!(status_for("localhost"), "HTTP/1.1 200 ");
+            assert_eq!(status_for("rebound.example"), "HTTP/1.1 421 ", "bound to {address}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_has_ended_its_side_is_answered() {
         let tcp = AdminListener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
         let address = tcp.url().strip_prefix("http://").unwrap().to_owned();
-        let _tcp = tcp.start(&lifecycle).unwrap();
-        let stream = TcpStream::connect(&address).unwrap();
-        let reply = ask(stream, "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        assert!(reply.starts_with("HTTP/1.1 200 OK\r\n") && reply.ends_with("\r\n\r\nready\n"));
+        let _guard = start(tcp);
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert!(ask(stream, "").ends_with("\r\n\r\nok\n"));
+    }
 
-        let folder = std::env::temp_dir().join(format!("weir-admin-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+    #[test]
+    fn a_unix_socket_is_its_owners_and_is_removed_with_its_server() {
+        let folder = folder("admin-unix");
         let path = folder.join("admin.sock");
         for _ in 0..2 {
             let unix = AdminListener::unix(&path).unwrap();
             assert_eq!(unix.url(), format!("unix:{}", path.display()));
-            let file = unix.start(&lifecycle).unwrap();
-            let reply = ask(UnixStream::connect(&path).unwrap(), "GET /healthz HTTP/1.0\r\n\r\n");
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+            let guard = start(unix);
+            let request = "GET /healthz HTTP/1.1\r\nHost: weir.example\r\n\r\n";
+            let reply = ask(UnixStream::connect(&path).unwrap(), request);
             assert!(reply.ends_with("\r\n\r\nok\n"), "{reply}");
-            drop(file);
+            drop(guard);
             assert!(!path.exists());
         }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_socket_in_use_is_left_and_one_that_was_left_is_replaced() {
+        let folder = folder("admin-stale");
+        let path = folder.join("admin.sock");
+        let in_use = UnixListener::bind(&path).unwrap();
+        assert_eq!(AdminListener::unix(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert!(UnixStream::connect(&path).is_ok(), "it is as it was");
+        drop(in_use);
+        let guard = AdminListener::unix(&path).unwrap();
+        // Another takes its place, and stays.
+        fs::remove_file(&path).unwrap();
+        let _other = UnixListener::bind(&path).unwrap();
+        drop(guard);
+        assert!(path.exists());
+        fs::remove_file(&path).unwrap();
         fs::write(&path, "not a socket").unwrap();
-        assert!(AdminListener::unix(&path).is_err());
+        assert!(AdminListener::unix(&path).is_err() && path.exists());
         fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -1,37 +1,111 @@
-//! The process as its metrics tell it: `process_*`, which Prometheus's own clients have too.
+//! The server's processes as its metrics tell them: `process_*`, which Prometheus's own clients
+//! have too.
+//!
+//! A server is one process, or a main process and children that serve (`--arch processes`); then
+//! each number is a sum. Processes between the two, which only start the children, are left out.
 
+use std::collections::BTreeSet;
 use std::fs;
 
+use weir_stats::page::{Snapshot, State};
 use weir_sys::proc;
+use weir_sys::process::ids_in_proc;
 
-/// Use of the machine by this process.
+/// Name of this process in /proc.
+const OWN: &str = "self";
+
+/// Nanoseconds of a second.
+const NS: f64 = 1e9;
+
+/// Use of the machine by a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct ProcessUsage {
-    /// User and system time, seconds.
-    pub cpu_s: f64,
+pub(crate) struct ProcessUsage {
+    /// User and system time, seconds, that of ended children included; `None` while a child has
+    /// just ended and is not accounted for.
+    pub(crate) cpu_s: Option<f64>,
     /// Resident memory, bytes.
-    pub resident_bytes: u64,
+    pub(crate) resident_bytes: u64,
     /// Size of the address space, bytes.
-    pub virtual_bytes: u64,
-    /// Number of open descriptors, and how many there may be.
-    pub fds: u64,
-    pub fds_max: Option<u64>,
+    pub(crate) virtual_bytes: u64,
+    /// Number of open descriptors.
+    pub(crate) fds: u64,
+    /// Maximum number of open descriptors; `None` if there is none.
+    pub(crate) fds_max: Option<u64>,
 }
 
 impl ProcessUsage {
-    /// Reads it from /proc (proc(5)); `None` if that is not there.
-    pub(super) fn of_this_process() -> Option<Self> {
-        let stat = fs::read_to_string("/proc/self/stat").ok()?;
-        let (user, system) = proc::times(&stat)?;
-        let status = fs::read_to_string("/proc/self/status").ok()?;
+    /// Reads it from /proc (proc(5)), for this process and the children that have a slot in its
+    /// page; `None` if /proc is not there.
+    pub(crate) fn of_server(snapshot: &Snapshot) -> Option<Self> {
+        let own = Self::of_process(OWN)?;
+        let (pid, _) = ids_in_proc();
+        let children = live_pids(snapshot).into_iter().filter(|child| *child != u64::from(pid));
+        // One that has ended meanwhile has nothing more.
+        let usages = children.filter_map(|child| Self::of_process(&child.to_string()));
+        let sum = usages.fold(own, Self::plus);
+        if !forks(snapshot) {
+            return Some(sum);
+        }
+        // The page knows the times of children that have ended too.
+        let cpu_s = own.cpu_s.zip(cpu_of_loops_s(snapshot)).map(|(main, loops)| main + loops);
+        Some(Self { cpu_s, ..sum })
+    }
+
+    /// Reads the files of a process, by its name in /proc.
+    fn of_process(name: &str) -> Option<Self> {
+        let read = |file: &str| fs::read_to_string(format!("/proc/{name}/{file}")).ok();
+        let (user, system) = proc::times(&read("stat")?)?;
+        let status = read("status")?;
         Some(Self {
-            cpu_s: proc::seconds(user + system),
+            cpu_s: Some(proc::seconds(user + system)),
             resident_bytes: bytes(&status, "VmRSS:")?,
             virtual_bytes: bytes(&status, "VmSize:")?,
-            // One is that of the listing itself.
-            fds: fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64,
-            fds_max: fs::read_to_string("/proc/self/limits").ok().and_then(|text| soft(&text)),
+            fds: fds(name)?,
+            fds_max: read("limits").and_then(|text| soft(&text)),
         })
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            cpu_s: self.cpu_s.zip(other.cpu_s).map(|(one, other)| one + other),
+            resident_bytes: self.resident_bytes.saturating_add(other.resident_bytes),
+            virtual_bytes: self.virtual_bytes.saturating_add(other.virtual_bytes),
+            fds: self.fds.saturating_add(other.fds),
+            fds_max: self.fds_max.zip(other.fds_max).map(|(one, other)| one.saturating_add(other)),
+        }
+    }
+}
+
+/// Returns the processes that own slots: of each loop, or each child.
+fn live_pids(snapshot: &Snapshot) -> BTreeSet<u64> {
+    let live = snapshot.loops.iter().filter(|each| each.owner.state == State::Live);
+    live.map(|each| each.owner.pid).filter(|pid| *pid != 0).collect()
+}
+
+/// Returns whether the loops are child processes: the sum of the ended ones has a slot that no
+/// thread owns.
+fn forks(snapshot: &Snapshot) -> bool {
+    snapshot.loops.iter().any(|each| each.owner.state == State::Live && each.owner.pid == 0)
+}
+
+/// Returns the processor time of all loops, seconds.
+fn cpu_of_loops_s(snapshot: &Snapshot) -> Option<f64> {
+    let total = snapshot.total();
+    let of = |name: &str| total.iter().find(|counter| counter.name == name)?.value;
+    Some((of("cpu_user_ns")? as f64 + of("cpu_system_ns")? as f64) / NS)
+}
+
+/// Returns the number of open descriptors of a process.
+fn fds(name: &str) -> Option<u64> {
+    let path = format!("/proc/{name}/fd");
+    // Since Linux 6.2 it is the size of the directory.
+    match fs::metadata(&path).ok()?.len() {
+        0 => {
+            let listed = fs::read_dir(&path).ok()?.count();
+            // One of its own is that of the listing itself.
+            Some(listed.saturating_sub(usize::from(name == OWN)) as u64)
+        }
+        size => Some(size),
     }
 }
 
@@ -50,13 +124,43 @@ fn soft(limits: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use weir_stats::page::Owner;
+
     use super::*;
+    use crate::fixtures::{Page, this_thread};
 
     #[test]
     fn this_process_has_memory_and_descriptors() {
-        let usage = ProcessUsage::of_this_process().unwrap();
+        let page = Page::new(1);
+        page.publish(0, &this_thread(), &[("cpu_user_ns", 1 << 50)]);
+        let usage = ProcessUsage::of_server(&page.observed().snapshot().unwrap()).unwrap();
         assert!(usage.resident_bytes > 1 << 20 && usage.virtual_bytes >= usage.resident_bytes);
         assert!(usage.fds >= 3 && usage.fds_max.is_some_and(|most| most > usage.fds), "{usage:?}");
+        assert!(usage.cpu_s.is_some_and(|seconds| seconds < 1e5), "its own, and no loop's");
+    }
+
+    #[test]
+    fn children_are_added_up_and_so_is_the_time_of_those_that_have_ended() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = u64::from(child.id());
+        let page = Page::new(3);
+        let sum = Owner { state: State::Live, ..Owner::default() };
+        page.publish(0, &sum, &[("cpu_user_ns", 2_000_000_000_000), ("cpu_system_ns", 1)]);
+        page.publish(1, &Owner { pid, tid: pid, ..sum }, &[]);
+        let usage = |page: &Page| ProcessUsage::of_server(&page.observed().snapshot().unwrap());
+        let both = usage(&page).unwrap();
+        let alone = ProcessUsage::of_process(OWN).unwrap();
+        let of_child = ProcessUsage::of_process(&pid.to_string()).unwrap();
+        assert!(both.cpu_s >= alone.cpu_s.map(|seconds| seconds + 1999.0), "{both:?}");
+        assert!(both.virtual_bytes > of_child.virtual_bytes && of_child.fds > 0);
+        assert!(both.fds_max > alone.fds_max);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let ended = usage(&page).unwrap();
+        assert_eq!(ended.cpu_s, None, "its master has not added it to the sum");
+        assert!(ended.fds_max < both.fds_max);
     }
 
     #[test]

@@ -9,7 +9,8 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, Parser};
 
-use weir_admin::{AdminListener, Lifecycle};
+use weir_admin::{AdminListener, Lifecycle, SocketGuard};
+use weir_observe::OwnPage;
 use weir_server::architecture::ArchitectureName;
 use weir_server::readiness::settings::Settings;
 use weir_server::{
@@ -79,13 +80,23 @@ fn run(config: Config, what: &str, outputs: Outputs) -> Result<ExitCode, String>
     let how = how(config.arch.row(), config.mechanism.row());
     let bench_endpoints = config.bench_endpoints;
     let mut server = Server::start(config).map_err(|error| error.to_string())?;
+    let lifecycle = Lifecycle::default();
+    let admin_url = outputs.admin.as_ref().map(|admin| admin.url().to_owned());
+    let started = outputs.admin.map(|admin| start_admin(admin, &server, &lifecycle)).transpose();
+    let _socket_guard = match started {
+        Ok(guard) => guard,
+        Err(why) => {
+            // The second time, connections are closed.
+            (0..2).for_each(|_| server.stop());
+            server.finish();
+            return Err(format!("--admin: {why}"));
+        }
+    };
     let loops = if loops == 1 { "1 loop".into() } else { format!("{loops} loops") };
     announce(&format!("weir: serving {what} on {} ({how}, {loops})", server.addresses(),));
-    let lifecycle = Lifecycle::default();
-    let _socket_file = outputs.admin.map(|admin| {
-        say(&format!("the admin address is {}", admin.url()));
-        admin.start(&lifecycle).map_err(|error| say(&format!("the admin address: {error}")))
-    });
+    if let Some(url) = admin_url {
+        say(&format!("the admin address is {url}"));
+    }
     if bench_endpoints {
         say("--bench-endpoints is on: whoever can connect can make the server burn processor time");
     }
@@ -106,6 +117,20 @@ fn run(config: Config, what: &str, outputs: Outputs) -> Result<ExitCode, String>
     }
     show(&server.finish(), stats_json);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Begins to answer on the admin address, from the server's page of statistics.
+///
+/// # Errors
+/// A sentence: there is no page, or no thread.
+fn start_admin(
+    listener: AdminListener,
+    server: &Server,
+    lifecycle: &Lifecycle,
+) -> Result<SocketGuard, String> {
+    let (layout, words) = server.stat_page().ok_or("there is no memory for the statistics")?;
+    let started = listener.start(lifecycle, OwnPage::new(layout, words));
+    started.map_err(|error| format!("no thread can be started: {error}"))
 }
 
 /// Checks the command line of a `weir serve` or `weir proxy`, from its subcommand on, as far as

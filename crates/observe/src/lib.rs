@@ -1,9 +1,11 @@
 //! The observer's side of a server's statistics: finds running servers, maps the page that each
-//! publishes, and adds what the kernel counts for its threads.
+//! publishes, and adds what the kernel counts for its threads. An observer in the server's own
+//! process is handed the page, and needs to find nothing.
 //!
 //! Nothing here sends a signal or a message, and no server does anything for it. It must not know
 //! how a server counts; the layout of a page is in `weir-stats`.
 
+mod own_page;
 mod usage;
 
 use std::fmt;
@@ -17,6 +19,9 @@ use weir_stats::page::{Layout, PageError, Snapshot, Words};
 use weir_sys::process::monotonic_ns;
 use weir_sys::run_dir::{self, Server};
 use weir_sys::shared_page::ReadNumbers;
+
+pub use own_page::OwnPage;
+use usage::Usages;
 
 /// Delay before a page is copied again whose writer was interrupted in the middle of a publication,
 /// and number of such copies: one second in all.
@@ -102,7 +107,8 @@ impl ServerPage {
     /// [`PageError::Busy`] after that.
     pub fn snapshot(&self) -> Result<Snapshot, PageError> {
         let mut snapshot = self.copy()?;
-        snapshot.add_usage(usage::of);
+        let mut usages = Usages::default();
+        snapshot.add_usage(|owner| usages.of(owner));
         Ok(snapshot)
     }
 

@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
+use weir_sys::socket_file::SocketFile;
 use weir_sys::{process, socket};
 
 use crate::config::{Address, Config, Error};
@@ -18,30 +18,6 @@ pub(crate) struct Listeners {
     pub addresses: Vec<Address>,
     /// Socket files to remove at the end.
     pub files: Vec<SocketFile>,
-}
-
-/// A socket file of this server, distinguished from one that another server puts in its place.
-#[derive(Debug)]
-pub(crate) struct SocketFile {
-    path: PathBuf,
-    dev_ino: Option<(u64, u64)>,
-}
-
-impl SocketFile {
-    fn new(path: &Path) -> Self {
-        Self { path: path.into(), dev_ino: dev_ino(path) }
-    }
-
-    /// Removes the file, if it is still the one that was created.
-    pub(crate) fn remove(&self) {
-        if self.dev_ino.is_some() && dev_ino(&self.path) == self.dev_ino {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn dev_ino(path: &Path) -> Option<(u64, u64)> {
-    std::fs::symlink_metadata(path).ok().map(|status| (status.dev(), status.ino()))
 }
 
 /// Binds and listens. For TCP each loop has a socket of its own (SO_REUSEPORT), unless the loops

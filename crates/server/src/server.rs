@@ -8,14 +8,16 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use weir_stats::page::{Layout, Words};
 use weir_stats::{LoopReport, Report};
 use weir_sys::poll::{self, POLLIN, PollFd};
 use weir_sys::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SignalFd};
+use weir_sys::socket_file::SocketFile;
 use weir_sys::waker::Waker;
 use weir_sys::{process, profile};
 
 use crate::architecture::ArchitectureName;
-use crate::bind::{self, SocketFile};
+use crate::bind;
 use crate::config::{Address, Config, Error};
 use crate::context::log::LogWriter;
 use crate::control::{Control, Phase, WorkerReport};
@@ -192,6 +194,13 @@ impl Server {
             let _ = write!(text, "{}{address}", if index > 0 { ", " } else { "" });
         }
         text
+    }
+
+    /// Returns the page of statistics for a reader in this process, with its layout, whether other
+    /// processes find the page or not; `None` if there is none.
+    pub fn stat_page(&self) -> Option<(Layout, Arc<dyn Words + Send + Sync>)> {
+        let page = page_of(self.stat_page.as_ref())?.clone();
+        Some((page.layout().clone(), Arc::new(page)))
     }
 
     /// Waits for the next signal, or for the end of every loop.

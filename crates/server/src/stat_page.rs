@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weir_stats::page::{Description, Layout, Owner, SlotWriter, State, Usage};
+use weir_stats::page::{Description, Layout, Owner, SlotWriter, State, Usage, Words};
 use weir_stats::{CallRow, Counters, LoopReport, TABLE};
 use weir_sys::process::{ids_in_proc, monotonic_ns};
 use weir_sys::profile;
@@ -102,9 +102,21 @@ impl StatPage {
         self.publisher(slot, worker)
     }
 
+    /// Returns the layout of the page.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+
     fn publisher(&self, slot: usize, worker: usize) -> Publisher {
         let owner = Owner { worker: worker as u64, ..Owner::default() };
         Publisher { page: Some(self.clone()), slot, owner, ..Publisher::default() }
+    }
+}
+
+impl Words for StatPage {
+    #[inline]
+    fn load(&self, index: usize) -> Option<u64> {
+        self.0.numbers.numbers().load(index)
     }
 }
 

@@ -38,6 +38,7 @@ pub mod select;
 pub mod shared_page;
 pub mod signal;
 pub mod socket;
+pub mod socket_file;
 pub mod syn_filter;
 pub mod syn_trace;
 pub mod tun;
