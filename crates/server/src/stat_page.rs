@@ -18,7 +18,7 @@ use weir_sys::shared_page::SharedNumbers;
 use crate::config::{Address, Config};
 
 /// Weight of the connections accepted or served after which a long phase publishes.
-const WEIGHT_MAX: u32 = 16;
+const WEIGHT_MAX: u32 = 64;
 
 /// Weight of a connection that was accepted.
 pub(crate) const ACCEPTED: u32 = 1;
