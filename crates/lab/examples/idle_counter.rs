@@ -11,7 +11,8 @@
 
 use std::fs;
 use std::hint::black_box;
-use std::net::UdpSocket;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -142,7 +143,7 @@ fn answered(cpu: usize, other: usize, rate: u32) -> Result<(f64, f64), Failure> 
     let is_over = Arc::new(AtomicBool::new(false));
     let serving = thread::spawn({
         let is_over = Arc::clone(&is_over);
-        move || -> std::io::Result<u64> {
+        move || -> io::Result<u64> {
             pin_thread(cpu)?;
             let began_ns = thread_cpu_clock_ns();
             let mut bytes = [0; 64];
@@ -154,7 +155,7 @@ fn answered(cpu: usize, other: usize, rate: u32) -> Result<(f64, f64), Failure> 
             Ok(thread_cpu_clock_ns() - began_ns)
         }
     });
-    let asking = thread::spawn(move || -> std::io::Result<Vec<f64>> {
+    let asking = thread::spawn(move || -> io::Result<Vec<f64>> {
         pin_thread(other)?;
         let client = UdpSocket::bind("127.0.0.1:0")?;
         client.set_read_timeout(Some(Duration::from_millis(50)))?;
@@ -286,21 +287,21 @@ fn measure(
     counter: &IdleCounter,
     cpu: usize,
     window: Duration,
-    load: impl FnOnce(&AtomicBool) + Send + 'static,
+    load: impl FnOnce(&AtomicBool) -> io::Result<()> + Send + 'static,
 ) -> Result<Shares, Failure> {
     let first = counter.read();
     let shares_before = counter.calibrate(CALIBRATION);
     let is_over = Arc::new(AtomicBool::new(false));
     let running = thread::spawn({
         let is_over = Arc::clone(&is_over);
-        move || {
+        move || -> io::Result<(f64, f64)> {
             let (began, began_ns) = (Instant::now(), thread_cpu_clock_ns());
             let waits = thread_usage().switches_voluntary;
-            load(&is_over);
+            load(&is_over)?;
             let own_ns = thread_cpu_clock_ns() - began_ns;
             let waits = thread_usage().switches_voluntary - waits;
             let seconds = began.elapsed().as_secs_f64();
-            (own_ns as f64 / 1e9 / seconds, waits as f64 / seconds)
+            Ok((own_ns as f64 / 1e9 / seconds, waits as f64 / seconds))
         }
     });
     thread::sleep(SETTLING);
@@ -308,7 +309,7 @@ fn measure(
     thread::sleep(window);
     let after = counter.read();
     is_over.store(true, Ordering::Relaxed);
-    let (own_share, waits_per_s) = running.join().map_err(|_| "the load panicked")?;
+    let (own_share, waits_per_s) = running.join().map_err(|_| "the load panicked")??;
     let shares = [&shares_before, &counter.calibrate(CALIBRATION)];
     let time: CoreTime = after.core_time(&before, &first, shares, &[cpu]);
     Ok(Shares {
@@ -324,7 +325,7 @@ fn measure(
 fn by_ticks(
     cpu: usize,
     window: Duration,
-    load: impl FnOnce(&AtomicBool) + Send + 'static,
+    load: impl FnOnce(&AtomicBool) -> io::Result<()> + Send + 'static,
 ) -> Result<f64, Failure> {
     let is_over = Arc::new(AtomicBool::new(false));
     let running = thread::spawn({
@@ -336,16 +337,15 @@ fn by_ticks(
     thread::sleep(window);
     let (ticks, window_s) = (busy_ticks(cpu)? - ticks, at.elapsed().as_secs_f64());
     is_over.store(true, Ordering::Relaxed);
-    running.join().map_err(|_| "the load panicked")?;
+    running.join().map_err(|_| "the load panicked")??;
     let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
     Ok(100.0 * ticks as f64 / ticks_per_s / window_s)
 }
 
 /// Works for `burst_us` at the start of each cycle.
-fn in_bursts(cpu: usize, burst_us: u64, cycle_us: f64, is_over: &AtomicBool) {
-    if pin_thread(cpu).is_err() || set_timer_slack().is_err() {
-        return;
-    }
+fn in_bursts(cpu: usize, burst_us: u64, cycle_us: f64, is_over: &AtomicBool) -> io::Result<()> {
+    pin_thread(cpu)?;
+    set_timer_slack()?;
     let began = Instant::now();
     let mut cycles = 0.0;
     while !is_over.load(Ordering::Relaxed) {
@@ -355,6 +355,7 @@ fn in_bursts(cpu: usize, burst_us: u64, cycle_us: f64, is_over: &AtomicBool) {
         let next = began + Duration::from_nanos((cycles * cycle_us * 1000.0) as u64);
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
+    Ok(())
 }
 
 /// Measures a processor that receives datagrams, with some work for each.
@@ -368,6 +369,7 @@ fn by_packets(
     receiver.set_read_timeout(Some(Duration::from_millis(50)))?;
     let to = receiver.local_addr()?;
     measure(counter, cpu, WINDOW, move |is_over| {
+        pin_thread(cpu)?;
         let is_sent = Arc::new(AtomicBool::new(false));
         // What was sent before would be received at once, and be a load of its own.
         let sender = thread::spawn({
@@ -375,23 +377,18 @@ fn by_packets(
             move || send(to, other, rate, &is_sent)
         });
         let mut bytes = [0; 64];
-        let _ = pin_thread(cpu);
         while !is_over.load(Ordering::Relaxed) {
             if receiver.recv(&mut bytes).is_ok() {
                 work(additions);
             }
         }
         is_sent.store(true, Ordering::Relaxed);
-        let _ = sender.join();
+        // One that sent less than it should has made another load than the one that is reported.
+        sender.join().unwrap_or_else(|_| Err(io::Error::other("the sender panicked")))
     })
 }
 
-fn send(
-    to: std::net::SocketAddr,
-    cpu: usize,
-    rate: u32,
-    is_over: &AtomicBool,
-) -> std::io::Result<()> {
+fn send(to: SocketAddr, cpu: usize, rate: u32, is_over: &AtomicBool) -> io::Result<()> {
     pin_thread(cpu)?;
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     let began = Instant::now();
@@ -414,7 +411,7 @@ fn spin_until_due(began: Instant, sent: f64, rate: u32) {
 
 /// Returns the additions that take a microsecond on an idle processor.
 fn additions_per_us(cpu: usize) -> Result<f64, Failure> {
-    let measured = thread::spawn(move || -> std::io::Result<f64> {
+    let measured = thread::spawn(move || -> io::Result<f64> {
         pin_thread(cpu)?;
         let rate = |_| {
             let at = Instant::now();

@@ -163,14 +163,13 @@ fn count_of_syns(available: Result<(), String>) -> Found {
     }
 }
 
-fn counters(is_there: bool) -> Found {
-    if is_there {
-        return have("the processors count instructions and cycles");
+fn counters(available: Result<(), String>) -> Found {
+    match available {
+        Ok(()) => have("the processors count instructions and cycles"),
+        Err(why) => missing(format!(
+            "{why}; `instructions_per_reply` and `cycles_per_reply` have no values"
+        )),
     }
-    missing(
-        "the processors count no instructions and cycles for this process, as in most virtual \
-         machines; `instructions_per_reply` and `cycles_per_reply` have no values",
-    )
 }
 
 fn compression(is_there: bool) -> Found {
@@ -311,6 +310,14 @@ mod tests {
         assert_eq!(none.0, State::Missing);
         assert!(none.1.contains("had; `syn_rate` has no value"), "{}", none.1);
         assert_eq!(count_of_syns(Ok(())).0, State::Have);
+    }
+
+    #[test]
+    fn counters_that_cannot_be_had_say_why() {
+        let none = counters(Err("run as root".to_owned()));
+        assert_eq!(none.0, State::Missing);
+        assert!(none.1.starts_with("run as root; `instructions_per_reply` and"), "{}", none.1);
+        assert_eq!(counters(Ok(())).0, State::Have);
     }
 
     #[test]

@@ -74,7 +74,8 @@ impl Counter {
     /// Returns the count so far, extrapolated to the whole time if the counter was shared.
     ///
     /// # Errors
-    /// What read(2) says.
+    /// EBUSY if other counters have had the processor's registers for all of the time; what else
+    /// read(2) says.
     pub fn read(&self) -> io::Result<u64> {
         let mut bytes = [0; 24];
         let read = rustix::io::read(&self.0, &mut bytes)?;
@@ -85,9 +86,17 @@ impl Counter {
             let octets = bytes.get(at..at + 8).and_then(|part| part.try_into().ok());
             octets.map_or(0, u64::from_ne_bytes)
         };
-        let [count, enabled, ran] = [0, 8, 16].map(number);
-        let is_shared = ran > 0 && ran < enabled;
-        Ok(if is_shared { (count as f64 * enabled as f64 / ran as f64) as u64 } else { count })
+        extrapolated([0, 8, 16].map(number))
+    }
+}
+
+/// Returns the count of the whole time from a count, the time that the counter was there and the
+/// time that it counted. One that was there and has never counted knows nothing.
+fn extrapolated([count, enabled, ran]: [u64; 3]) -> io::Result<u64> {
+    match ran {
+        0 if enabled > 0 => Err(io::Error::from_raw_os_error(libc::EBUSY)),
+        _ if ran < enabled => Ok((count as f64 * enabled as f64 / ran as f64) as u64),
+        _ => Ok(count),
     }
 }
 
@@ -145,6 +154,16 @@ mod tests {
         let (all, own) = (on_processor.read().unwrap(), of_thread.read().unwrap());
         assert!(all >= 20_000_000, "the clock of the processor goes on: {all}");
         assert!(own > 0 && own <= all + 20_000_000, "{own} of {all}");
+    }
+
+    #[test]
+    fn a_count_is_of_the_whole_time_and_none_without_a_register() {
+        assert_eq!(extrapolated([700, 9, 9]).unwrap(), 700);
+        assert_eq!(extrapolated([700, 9, 3]).unwrap(), 2100, "it had a register a third of it");
+        assert_eq!(extrapolated([0, 9, 9]).unwrap(), 0, "nothing happened");
+        assert_eq!(extrapolated([0, 0, 0]).unwrap(), 0, "no time has passed");
+        let never = extrapolated([0, 9, 0]).unwrap_err();
+        assert_eq!(never.raw_os_error(), Some(libc::EBUSY));
     }
 
     #[test]

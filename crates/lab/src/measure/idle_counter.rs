@@ -129,14 +129,14 @@ impl IdleCounter {
                 .spawn(move || {
                     // A spinner that is not where it should be would count something else.
                     if pin_thread(cpu).and_then(|()| run_when_idle()).is_ok() {
-                        if let Some(hardware) = HardwareCounters::of_this_thread() {
+                        if let Ok(hardware) = HardwareCounters::of_this_thread() {
                             let _ = own.hardware.set(hardware);
                         }
                         spin(&own, &is_over);
                     }
                 })
                 .map_err(|error| format!("no thread for an idle counter: {error}"))?;
-            let hardware = HardwareCounters::on_processor(cpu);
+            let hardware = HardwareCounters::on_processor(cpu).ok();
             counter.spinners.push(Spinner { cpu, counts, hardware });
             counter.threads.push(thread);
         }
@@ -192,7 +192,7 @@ impl Spinner {
             cpu_ns: counts.cpu_ns.load(Ordering::Relaxed),
             stolen_ns: counts.stolen_ns.load(Ordering::Relaxed),
             hardware: hardware.as_ref().zip(counts.hardware.get()).and_then(|(all, own)| {
-                let (all, own) = (all.read()?, own.read()?);
+                let (all, own) = (all.read().ok()?, own.read().ok()?);
                 Some([0, 1].map(|event| all[event].saturating_sub(own[event])))
             }),
         }
@@ -231,6 +231,7 @@ impl Reading {
         let window_s = self.seconds_since(before);
         let mut time = CoreTime::default();
         let (mut ran_ns, mut stolen_ns) = (0, 0);
+        let mut counted = Vec::new();
         for (index, now) in self.cpus.iter().enumerate().filter(|(_, now)| cpus.contains(&now.cpu))
         {
             let was = &before.cpus[index];
@@ -246,18 +247,30 @@ impl Reading {
             // A processor that others used up in a calibration has changed beyond measure.
             let drift = (last_share / first_share - 1.0).abs();
             time.drift = time.drift.max(if drift.is_finite() { drift } else { 1.0 });
-            if let Some((now, was)) = now.hardware.zip(was.hardware) {
-                let [instructions, cycles] =
-                    [0, 1].map(|event| now[event].saturating_sub(was[event]) as f64);
-                *time.instructions.get_or_insert(0.0) += instructions;
-                *time.cycles.get_or_insert(0.0) += cycles;
-            }
+            counted.push(now.hardware_since(was));
             ran_ns += now.cpu_ns - first.cpus[index].cpu_ns;
             stolen_ns += now.stolen_ns - first.cpus[index].stolen_ns;
         }
         time.stolen_share = stolen_ns as f64 / (ran_ns as f64).max(1.0);
+        (time.instructions, time.cycles) = hardware_sums(&counted).unzip();
         time
     }
+}
+
+impl CpuReading {
+    /// Returns the instructions and cycles since `before`; `None` unless they were counted.
+    fn hardware_since(&self, before: &Self) -> Option<[u64; 2]> {
+        let (now, was) = self.hardware.zip(before.hardware)?;
+        Some([0, 1].map(|event| now[event].saturating_sub(was[event])))
+    }
+}
+
+/// Returns the instructions and the cycles of all processors; `None` if there is no processor, or
+/// one that was not counted: the sum of the others would pass for that of all.
+fn hardware_sums(counted: &[Option<[u64; 2]>]) -> Option<(f64, f64)> {
+    let counted: Vec<[u64; 2]> = counted.iter().copied().collect::<Option<_>>()?;
+    let sum = |event: usize| counted.iter().map(|counts| counts[event] as f64).sum();
+    (!counted.is_empty()).then(|| (sum(0), sum(1)))
 }
 
 /// Counts until it is over.
@@ -395,6 +408,20 @@ mod tests {
         assert_eq!(time(&[7]), CoreTime::default(), "no spinner is there");
         assert_eq!((one.instructions, one.cycles), (Some(1500.0), Some(500.0)));
         assert_eq!(time(&[5]).instructions, None, "that processor has no counters");
+        assert_eq!((both.instructions, both.cycles), (None, None), "the sum would be of one");
+    }
+
+    #[test]
+    fn counts_of_processors_are_added_up_if_there_are_all() {
+        let [mut before, mut after] = readings([500, 2000], [500, 2000]);
+        before.cpus[1].hardware = Some([70, 7]);
+        after.cpus[1].hardware = Some([270, 107]);
+        let shares = IdleShares(vec![1.0, 1.0]);
+        let both = after.core_time(&before, &before, [&shares, &shares], &[4, 5]);
+        assert_eq!((both.instructions, both.cycles), (Some(1700.0), Some(600.0)));
+        before.cpus[1].hardware = None;
+        let both = after.core_time(&before, &before, [&shares, &shares], &[4, 5]);
+        assert_eq!((both.instructions, both.cycles), (None, None), "not counted from the start");
     }
 
     #[test]

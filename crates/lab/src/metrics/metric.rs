@@ -69,9 +69,8 @@ pub(super) fn core_us_per_reply(point: &Point, cores: &CoreTime) -> Option<f64> 
 }
 
 /// Returns what processors did, for each reply; from rates, as [`core_us_per_reply`].
-pub(super) fn per_reply(point: &Point, cores: &CoreTime, done: Option<f64>) -> Option<f64> {
-    let processors = ratio(cores.total_s, point.kernel.window_s)?;
-    ratio(ratio(done?, cores.total_s)? * processors, point.load.replies_per_s)
+pub(super) fn per_reply(point: &Point, done: Option<f64>) -> Option<f64> {
+    ratio(ratio(done?, point.kernel.window_s)?, point.load.replies_per_s)
 }
 
 /// Returns the growth of one of the server's counters. A server answers only between its phases: if
@@ -94,4 +93,23 @@ pub(super) fn counted_ratio(point: &Point, above: &str, below: &str) -> Option<f
 /// Returns a high-water mark over the server's whole lifetime.
 pub(super) fn mark(point: &Point, name: &str) -> Option<f64> {
     point.server.counted_whole.get(name).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::measure::fixtures;
+    use crate::metrics::value;
+
+    #[test]
+    fn what_processors_did_is_divided_by_the_replies_of_the_window() {
+        let mut point = fixtures::point();
+        let replies = point.load.replies_per_s * point.kernel.window_s;
+        point.cores.server.instructions = Some(5000.0 * replies);
+        point.cores.server.cycles = Some(2000.0 * replies);
+        let per_reply = |name| value(&point, name).unwrap();
+        assert!((per_reply("instructions_per_reply") - 5000.0).abs() < 1e-6);
+        assert!((per_reply("cycles_per_reply") - 2000.0).abs() < 1e-6);
+        point.cores.server.instructions = None;
+        assert_eq!(value(&point, "instructions_per_reply"), None);
+    }
 }

@@ -63,11 +63,11 @@ metrics! {
         |p| core_us_per_reply(p, &p.cores.server),
         "Time the server's processors had something to do, for each reply, by the idle counter";
     "instructions_per_reply", "instructions a reply", "instructions",
-        |p| per_reply(p, &p.cores.server, p.cores.server.instructions),
+        |p| per_reply(p, p.cores.server.instructions),
         "Instructions of the server's processors, for each reply, without the idle counter's: \
          where the machine has counters";
     "cycles_per_reply", "cycles a reply", "cycles",
-        |p| per_reply(p, &p.cores.server, p.cores.server.cycles),
+        |p| per_reply(p, p.cores.server.cycles),
         "Cycles of the server's processors, likewise";
     "server_cpu", "processor time of the server's processes", "%", server_cpu,
         "User and system time of its processes alone, of one processor";
