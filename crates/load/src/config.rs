@@ -72,9 +72,6 @@ pub struct Config {
     pub each: bool,
 }
 
-/// Maximum number of connections for which room is set aside.
-const ROOM_MAX: usize = 1 << 21;
-
 impl Config {
     /// Returns the addresses of connection number `number`. Successive numbers go through all
     /// pairs, so that every port of every source is usable towards every destination.
@@ -91,20 +88,9 @@ impl Config {
         all / threads + usize::from(index < all % threads)
     }
 
-    /// Returns the number of connections of thread number `index` that are open at once if the
-    /// server stalls. Room for them is set aside before the run: a table of this size that had to
-    /// grow would hold up the starts of tens of milliseconds.
-    pub(crate) fn open_if_stalled(&self, index: usize) -> usize {
-        let new = match &self.model {
-            LoadModel::Open(_) if self.shared_conns > 0 => self.shared_conns,
-            LoadModel::Open(arrivals) => {
-                let rate = arrivals.mean_rate(self.duration_ns);
-                (rate * self.timeout_ns as f64 / 1e9) as usize
-            }
-            LoadModel::Closed(conns) => *conns,
-        };
-        let background = self.idle + self.slow_senders + self.slow_readers;
-        self.share((new + background).min(ROOM_MAX), index)
+    /// Returns the number of connections in the background.
+    pub(crate) fn background(&self) -> usize {
+        self.idle.saturating_add(self.slow_senders).saturating_add(self.slow_readers)
     }
 
     /// Returns the deadline of a request planned for `planned_ns`; `u64::MAX` without one.

@@ -189,7 +189,8 @@ impl TimeHistogram {
 
     /// Removes all times.
     pub fn clear(&mut self) {
-        self.0.clear();
+        // Its clear() keeps the shortest and the longest.
+        self.0.reset();
     }
 }
 
@@ -382,6 +383,15 @@ impl Interval {
         self.open += other.open;
         self.cpu_ns += other.cpu_ns;
     }
+
+    /// Removes all measurements, and keeps the memory for them.
+    pub fn clear(&mut self) {
+        let Self { second, length_ns, counts, response, lag, open, cpu_ns } = self;
+        (*second, *length_ns, *open, *cpu_ns) = (0, 0, 0, 0);
+        *counts = Counts::default();
+        response.clear();
+        lag.clear();
+    }
 }
 
 /// Summary of an [`Interval`], which is too large to be kept for every second.
@@ -531,5 +541,28 @@ impl RunOutcome {
         self.lifetimes.add(&thread.lifetimes);
         self.threads.extend(&thread.threads);
         self.open_max += thread.open_max;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_that_was_cleared_counts_as_a_new_one() {
+        let (mut used, mut new) = (Interval::default(), Interval::default());
+        (used.second, used.length_ns, used.open, used.cpu_ns) = (3, 4, 5, 6);
+        used.counts.errors.count(ErrorKind::Reset);
+        used.lag.record(1_000_000);
+        used.response.record(7);
+        used.clear();
+        assert_eq!((used.lag.max(), used.lag.min()), (0, 0));
+        for interval in [&mut used, &mut new] {
+            interval.lag.record(2000);
+            interval.response.record(3000);
+        }
+        assert_eq!(SecondSummary::from(&used), SecondSummary::from(&new));
+        assert_eq!(used.lag.0, new.lag.0);
+        assert_eq!(used.response.0, new.response.0);
     }
 }

@@ -26,7 +26,10 @@ pub(super) fn collect(
     let (mut ended_ns, mut plan_ends_ns) = (start_ns, start_ns);
     loop {
         match receiver.recv_timeout(STOP_POLL) {
-            Ok(Message::Second(part)) => seconds.add(&part),
+            Ok(Message::Second(part)) => {
+                seconds.add(&part.interval);
+                part.give_back();
+            }
             Ok(Message::Samples(samples)) => observer.requests(&samples),
             Ok(Message::Done(report)) => {
                 ended_ns = ended_ns.max(report.ended_ns);
@@ -40,6 +43,7 @@ pub(super) fn collect(
         while let Some(second) = seconds.take_complete() {
             observer.second(&second);
             outcome.seconds.push(SecondSummary::from(&second));
+            seconds.reuse(second);
         }
         if !outcome.interrupted && observer.stop() {
             outcome.interrupted = true;
@@ -59,12 +63,13 @@ pub(super) fn collect(
 struct Seconds {
     threads: usize,
     held: BTreeMap<u64, PartialSecond>,
+    /// Seconds for reuse, empty: their memory is made once.
+    spare: Vec<Interval>,
     /// Number of seconds reported by each finished thread.
     reported: Vec<u64>,
 }
 
 /// The sum of the threads' reports of a second so far.
-#[derive(Default)]
 struct PartialSecond {
     sum: Interval,
     threads: usize,
@@ -72,11 +77,17 @@ struct PartialSecond {
 
 impl Seconds {
     fn new(config: &Config) -> Self {
-        Self { threads: config.threads.max(1), held: BTreeMap::new(), reported: Vec::new() }
+        Self {
+            threads: config.threads.max(1),
+            held: BTreeMap::new(),
+            spare: vec![Interval::default()],
+            reported: Vec::new(),
+        }
     }
 
     fn add(&mut self, part: &Interval) {
-        let held = self.held.entry(part.second).or_default();
+        let begin = || PartialSecond { sum: self.spare.pop().unwrap_or_default(), threads: 0 };
+        let held = self.held.entry(part.second).or_insert_with(begin);
         held.sum.second = part.second;
         held.sum.add(part);
         held.threads += 1;
@@ -88,5 +99,41 @@ impl Seconds {
         let ended_before = self.reported.iter().filter(|seconds| *seconds <= first.key()).count();
         let is_complete = first.get().threads + ended_before >= self.threads;
         is_complete.then(|| first.remove().sum)
+    }
+
+    /// Keeps a second that has been reported, for another.
+    fn reuse(&mut self, mut second: Interval) {
+        second.clear();
+        self.spare.push(second);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::config;
+    use super::*;
+
+    #[test]
+    fn a_second_is_the_sum_of_its_threads_and_not_of_the_second_before() {
+        let mut seconds = Seconds::new(&Config { threads: 2, ..config() });
+        for number in 0..5 {
+            let mut part = Interval { second: number, open: 3, ..Interval::default() };
+            part.lag.record(1000 >> number);
+            seconds.add(&part);
+            assert!(seconds.take_complete().is_none(), "a thread has not reported it");
+            seconds.add(&part);
+            let sum = seconds.take_complete().unwrap();
+            assert_eq!((sum.second, sum.open, sum.lag.count()), (number, 6, 2));
+            assert_eq!(sum.lag.max(), 1000 >> number);
+            seconds.reuse(sum);
+            assert_eq!(seconds.spare.len(), 1, "of one after the other one is enough");
+        }
+        // A thread that is ahead has seconds of its own.
+        for number in [5, 6] {
+            seconds.add(&Interval { second: number, ..Interval::default() });
+        }
+        seconds.reported.push(5);
+        let rest = std::iter::from_fn(|| seconds.take_complete()).map(|sum| sum.second);
+        assert!(rest.eq([5, 6]));
     }
 }

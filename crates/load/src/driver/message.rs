@@ -2,15 +2,16 @@
 
 use std::io;
 
+use super::spare_intervals::LentInterval;
 use crate::config::RequestSample;
-use crate::measure::{Interval, RunOutcome};
+use crate::measure::RunOutcome;
 
 /// A message from a driving thread.
 pub(super) enum Message {
     /// It is set up, or cannot be.
     Ready(io::Result<()>),
     /// A second has ended.
-    Second(Box<Interval>),
+    Second(LentInterval),
     /// Requests have completed.
     Samples(Vec<RequestSample>),
     /// The run is over.

@@ -12,9 +12,11 @@ mod fixtures;
 mod message;
 mod pacer;
 mod recorder;
+mod room;
 mod run;
 mod second_meter;
 mod send_pacer;
+mod spare_intervals;
 mod stack;
 mod worker;
 

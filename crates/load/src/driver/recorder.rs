@@ -36,7 +36,7 @@ pub(super) struct Recorder {
     /// Lifetimes of connections.
     lifetimes: TimeHistogram,
     /// The current second of the measured time: its times; its counts are computed at its end.
-    second: Interval,
+    second: Box<Interval>,
     before: Counts,
     samples: Vec<RequestSample>,
 }
@@ -195,9 +195,9 @@ impl Recorder {
         }
     }
 
-    /// Ends a second and returns its measurements.
-    pub(super) fn take_second(&mut self) -> Interval {
-        let mut second = std::mem::take(&mut self.second);
+    /// Ends a second and returns its measurements. The next one goes into `spare`, which is empty.
+    pub(super) fn take_second(&mut self, spare: Box<Interval>) -> Box<Interval> {
+        let mut second = std::mem::replace(&mut self.second, spare);
         second.counts = self.counts[1].since(&self.before);
         self.before = self.counts[1];
         second

@@ -1,6 +1,7 @@
 //! A run: it starts the driving threads, begins the schedule when all are set up, and waits for the
 //! end.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Builder;
@@ -10,10 +11,11 @@ use weir_sys::process;
 use super::clock::Clock;
 use super::collector::{STOP_POLL, collect};
 use super::message::Message;
+use super::room::open_if_stalled;
 use super::stack::Stack;
 use super::stack::kernel::KernelStack;
 use super::stack::packet::PacketStack;
-use super::worker::Worker;
+use super::worker::{Limits, Worker};
 use crate::config::{Config, RunObserver, StackKind};
 use crate::measure::RunOutcome;
 
@@ -53,7 +55,7 @@ pub fn run(config: &Config, observer: &mut dyn RunObserver) -> Result<RunOutcome
         0 => room,
         most => room.min(most),
     };
-    let background = (config.idle + config.slow_senders + config.slow_readers) as u64;
+    let background = config.background() as u64;
     let open_max = usize::try_from(limit.saturating_sub(background)).unwrap_or(usize::MAX);
     std::thread::scope(|scope| {
         let (sender, receiver) = channel();
@@ -128,30 +130,31 @@ impl Thread<'_> {
         }
         // Where it is refused, the start lag shows it.
         let _ = process::set_timer_slack();
-        let config = self.config;
-        let failed = match &config.stack {
-            StackKind::Kernel => match KernelStack::new() {
-                Ok(stack) => return self.drive(stack, out),
-                Err(error) => error,
-            },
-            StackKind::Packet(packet) => {
-                match PacketStack::new(config, packet, self.index, self.clock) {
-                    Ok(stack) => return self.drive(stack, out),
-                    Err(error) => error,
-                }
-            }
+        let Thread { config, index, clock, open_max, .. } = self;
+        let room = open_if_stalled(config, index, open_max);
+        let driven = match &config.stack {
+            StackKind::Kernel => KernelStack::new().and_then(|stack| self.drive(stack, room, out)),
+            StackKind::Packet(packet) => PacketStack::new(config, packet, index, clock, room)
+                .and_then(|stack| self.drive(stack, room, out)),
         };
-        // The receiver outlives the threads.
-        drop(out.send(Message::Ready(Err(failed))));
+        if let Err(failed) = driven {
+            // The receiver outlives the threads.
+            let _ = out.send(Message::Ready(Err(failed)));
+        }
     }
 
-    fn drive(self, stack: impl Stack, out: &Sender<Message>) {
+    /// Drives the load, with room for this many connections.
+    ///
+    /// # Errors
+    /// The thread cannot be set up.
+    fn drive(self, stack: impl Stack, room: usize, out: &Sender<Message>) -> io::Result<()> {
         let Thread { config, index, clock, open_max, stop, start } = self;
-        let mut worker = Worker::new(config, index, clock, open_max, stack);
+        let mut worker = Worker::new(config, index, clock, Limits { open_max, room }, stack)?;
         worker.prepare(stop);
         let _ = out.send(Message::Ready(Ok(())));
         if let Ok(start_ns) = start.recv() {
             worker.drive(start_ns, stop, out);
         }
+        Ok(())
     }
 }

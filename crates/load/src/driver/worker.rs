@@ -4,12 +4,12 @@
 mod actions;
 mod starts;
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use weir_dispatch::slots::SlotTree;
-use weir_sys::huge_pages;
 
 use super::action::{Interest, SocketEvent, SocketUse};
 use super::background::Background;
@@ -18,8 +18,10 @@ use super::exchange::{Context, Exchange};
 use super::message::{Message, ThreadReport};
 use super::pacer::Pacer;
 use super::recorder::Recorder;
+use super::room::table;
 use super::second_meter::SecondMeter;
 use super::send_pacer::SocketId;
+use super::spare_intervals::SpareIntervals;
 use super::stack::{Event, Stack};
 use crate::config::{Config, LoadModel};
 use crate::session::SessionSource;
@@ -55,6 +57,15 @@ impl<K> Default for Connection<K> {
     }
 }
 
+/// Numbers of connections of a thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Maximum open at once.
+    pub(super) open_max: usize,
+    /// Number for which room is set aside.
+    pub(super) room: usize,
+}
+
 /// The state of a driving thread.
 pub(super) struct Worker<'a, S: Stack> {
     config: &'a Config,
@@ -72,6 +83,8 @@ pub(super) struct Worker<'a, S: Stack> {
     source: Box<dyn SessionSource>,
     context: Context<'a>,
     meter: SecondMeter,
+    /// Seconds that have been reported, to be used again.
+    seconds: SpareIntervals,
     /// Receives what is read.
     buffer: Vec<u8>,
     /// Joins the requests of a group.
@@ -80,24 +93,25 @@ pub(super) struct Worker<'a, S: Stack> {
 }
 
 impl<'a, S: Stack> Worker<'a, S> {
-    /// Creates the state of thread number `index`, with room for `open_max` connections.
+    /// Creates the state of thread number `index`.
+    ///
+    /// # Errors
+    /// A sentence if there is no memory for its connections.
     pub(super) fn new(
         config: &'a Config,
         index: usize,
         clock: Clock,
-        open_max: usize,
+        limits: Limits,
         stack: S,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let pacer = Pacer::new(config, index, clock.now_ns());
-        let connections = Vec::with_capacity(config.open_if_stalled(index).min(open_max));
-        huge_pages::ask_for(&connections);
-        Self {
+        Ok(Self {
             config,
             index,
             clock,
             stack,
-            slots: SlotTree::new(open_max),
-            connections,
+            slots: SlotTree::new(limits.open_max),
+            connections: table(limits.room)?,
             open: 0,
             next_pair: index,
             background: Background::new(config, index),
@@ -109,10 +123,11 @@ impl<'a, S: Stack> Worker<'a, S> {
             },
             pacer,
             meter: SecondMeter::default(),
+            seconds: SpareIntervals::new(),
             buffer: vec![0; BUFFER_BYTES],
             scratch: Vec::new(),
             expired: Vec::new(),
-        }
+        })
     }
 
     /// Opens the connections that must exist before the schedule begins.
@@ -269,14 +284,14 @@ impl<'a, S: Stack> Worker<'a, S> {
     }
 
     fn end_second(&mut self, now_ns: u64, out: &Sender<Message>) {
-        let mut second = self.context.recorder.take_second();
+        let mut second = self.context.recorder.take_second(self.seconds.take());
         second.open = self.open + self.background.open;
         let planned = second.counts.planned;
         let falls_behind = self.pacer.arrivals.falls_behind(now_ns);
         second.counts.planned = planned.saturating_add_signed(falls_behind);
         self.meter.end_second(now_ns, &mut second);
         // The receiver outlives the threads.
-        let _ = out.send(Message::Second(Box::new(second)));
+        let _ = out.send(Message::Second(self.seconds.lend(second)));
         let samples = self.context.recorder.take_samples();
         if !samples.is_empty() {
             let _ = out.send(Message::Samples(samples));

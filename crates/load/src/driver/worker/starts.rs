@@ -33,9 +33,9 @@ impl<S: Stack> Worker<'_, S> {
                 let action = exchange.resume(planned_ns, now_ns, &mut self.context);
                 self.begin(slot, action);
             }
-            Some(Start::OnFree { slot, arrival }) => self.begin_session(slot, arrival, now_ns),
+            Some(Start::OnFree { slot, arrival }) => self.begin_session(slot, arrival),
             Some(Start::OnNew(arrival)) => match self.take_slot() {
-                Some(slot) => self.begin_session(slot, arrival, now_ns),
+                Some(slot) => self.begin_session(slot, arrival),
                 None => self.refuse(arrival, ErrorKind::FdUnavail),
             },
         }
@@ -43,7 +43,7 @@ impl<S: Stack> Worker<'_, S> {
     }
 
     /// Begins the session of an arrival on a connection.
-    fn begin_session(&mut self, slot: u32, arrival: Arrival, now_ns: u64) {
+    fn begin_session(&mut self, slot: u32, arrival: Arrival) {
         let exchange = &mut self.connections[slot as usize].exchange;
         let session = exchange.new_session();
         if !self.source.fill(arrival.number, session) || session.steps.is_empty() {
@@ -51,6 +51,8 @@ impl<S: Stack> Worker<'_, S> {
             self.pacer.arrivals.end(arrival.planned_ns);
             return self.carry_out(slot, action);
         }
+        // Only now: the time to make the session is this client's, and so part of the lag.
+        let now_ns = self.clock.now_ns();
         let action = exchange.begin(arrival.planned_ns, now_ns, &mut self.context);
         self.begin(slot, action);
     }
@@ -96,5 +98,57 @@ impl<S: Stack> Worker<'_, S> {
             self.connections.resize_with(slot as usize + 1, Connection::default);
         }
         Some(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use super::super::super::clock::Clock;
+    use super::super::super::fixtures::{S, config};
+    use super::super::super::stack::kernel::KernelStack;
+    use super::super::Limits;
+    use super::*;
+    use crate::config::{Config, Workload};
+    use crate::session::{RequestId, SessionSource, SessionStep};
+
+    /// A workload whose sessions take a while to make.
+    struct Laborious;
+
+    const MAKING: Duration = Duration::from_millis(2);
+
+    impl Workload for Laborious {
+        fn source(&self, _seed: u64) -> Box<dyn SessionSource> {
+            Box::new(Laborious)
+        }
+    }
+
+    impl SessionSource for Laborious {
+        fn fill(&mut self, _arrival: u64, session: &mut Session) -> bool {
+            let began = Instant::now();
+            while began.elapsed() < MAKING {}
+            session.steps.push(SessionStep { request: RequestId(0), think_ns: 0, piped: false });
+            true
+        }
+    }
+
+    #[test]
+    fn the_time_to_make_a_session_is_lag() {
+        // Without an address the request fails at once, on its own.
+        let config = Config { addresses: Vec::new(), workload: Arc::new(Laborious), ..config() };
+        let limits = Limits { open_max: 1, room: 1 };
+        let stack = KernelStack::new().unwrap();
+        let mut worker = Worker::new(&config, 0, Clock::new(), limits, stack).unwrap();
+        let start_ns = worker.clock.now_ns();
+        worker.context.recorder.begin(start_ns, start_ns, start_ns + S, true);
+        worker.pacer.arrivals.begin(start_ns, start_ns + S, start_ns);
+        assert!(worker.begin_one(start_ns));
+        let [sample] = worker.context.recorder.take_samples()[..] else { panic!("no request") };
+        let making_ns = MAKING.as_nanos() as u64;
+        assert!(sample.timestamps.started_ns >= making_ns, "{sample:?}");
+        let lag = worker.context.recorder.into_outcome().times.lag;
+        assert!(lag.count() == 1 && lag.max() >= making_ns);
     }
 }

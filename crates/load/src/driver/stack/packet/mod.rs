@@ -71,16 +71,18 @@ pub(in super::super) struct PacketStack<'a> {
 }
 
 impl<'a> PacketStack<'a> {
-    /// Opens the packet socket of thread number `index`, and finds the server on the link.
+    /// Opens the packet socket of thread number `index`, and finds the server on the link. Sets
+    /// aside room for `room` connections of the load, and for those in the background.
     ///
     /// # Errors
-    /// EPERM without CAP_NET_RAW; a sentence for a server that does not answer, and for addresses
-    /// that are fewer than the threads.
+    /// EPERM without CAP_NET_RAW; a sentence for a server that does not answer, for addresses that
+    /// are fewer than the threads, and for room that is not there.
     pub(in super::super) fn new(
         config: &'a Config,
         packet: &'a PacketConfig,
         index: usize,
         clock: Clock,
+        room: usize,
     ) -> io::Result<Self> {
         let sources = packet
             .sources
@@ -89,11 +91,12 @@ impl<'a> PacketStack<'a> {
         let (link, ring) = Link::open(&packet.interface, index, sources, &config.addresses)?;
         let now_ns = clock.now_ns();
         let seed = config.seed.wrapping_add(index as u64);
+        let room = room.saturating_add(config.share(config.background(), index));
         Ok(Self {
             config: packet,
             clock,
             link,
-            sockets: Sockets::new(sources, seed, config.open_if_stalled(index)),
+            sockets: Sockets::new(sources, seed, room)?,
             timers: TimerWheel::new(now_ns),
             paths: packet.path.as_ref().map(|law| Paths::new(law, seed)),
             events: Vec::new(),

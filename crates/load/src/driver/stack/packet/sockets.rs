@@ -1,15 +1,16 @@
 //! Connections by number and by their two ends, and the choice of an end for the next.
 
 use std::hash::BuildHasher;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use weir_packet::path::Path;
 use weir_packet::tcp::{Connection, State};
-use weir_sys::huge_pages;
 
 use super::super::super::action::{Interest, SocketEvent};
+use super::super::super::room::{no_memory, table};
 use crate::config::Network;
 
 /// First port of clients (RFC 6335 section 6: behind the system ports).
@@ -78,21 +79,26 @@ pub(super) struct Sockets {
 
 impl Sockets {
     /// Creates an empty table of sockets with addresses of `sources`, with room for `room` of them.
-    pub(super) fn new(sources: Network, seed: u64, room: usize) -> Self {
-        let entries = Vec::with_capacity(room);
-        huge_pages::ask_for(&entries);
+    ///
+    /// # Errors
+    /// As [`no_memory`].
+    pub(super) fn new(sources: Network, seed: u64, room: usize) -> io::Result<Self> {
+        let entries = table(room)?;
+        let mut by_tuple = HashTable::new();
+        // An empty table has nothing to hash.
+        by_tuple.try_reserve(room, |_| 0).map_err(|_| no_memory(room))?;
         // The ends of the last run may still be in TIME-WAIT on the server.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self {
+        Ok(Self {
             entries,
             free: Vec::new(),
-            by_tuple: HashTable::with_capacity(room),
+            by_tuple,
             hasher: DefaultHashBuilder::default(),
             sources,
             destinations: Vec::new(),
             next: since.as_micros() as u64,
             secret: seed ^ since.as_nanos() as u64,
-        }
+        })
     }
 
     /// Returns the number of sockets.
@@ -128,9 +134,18 @@ impl Sockets {
             )
         };
         self.by_tuple.insert_unique(hasher.hash_one(tuple), socket, hash);
-        // A clock of 64 ns, and a secret for each end (RFC 6528).
-        let hash = self.hasher.hash_one((self.secret, tuple));
-        Some((socket, (hash as u32).wrapping_add((now_ns >> 6) as u32)))
+        Some((socket, self.initial_sequence(tuple, now_ns)))
+    }
+
+    /// Returns the initial sequence number of a connection: a clock of 64 ns, and an offset for
+    /// each pair of ends, as in RFC 6528 section 3. The clock keeps a connection's numbers apart
+    /// from those of the one before it with the same ends. The offset is the table's hash (foldhash
+    /// with a random seed), and not the keyed pseudorandom function that the RFC asks for against
+    /// those who guess numbers from others that they have seen: on a laboratory's link all numbers
+    /// can be seen anyway.
+    fn initial_sequence(&self, tuple: ShortTuple, now_ns: u64) -> u32 {
+        let offset = self.hasher.hash_one((self.secret, tuple)) as u32;
+        offset.wrapping_add((now_ns >> 6) as u32)
     }
 
     /// Returns the number of a server's end.
@@ -228,7 +243,8 @@ mod tests {
     use super::*;
 
     fn sockets(prefix: u8) -> Sockets {
-        let mut sockets = Sockets::new(Network::new([10, 7, 0, 0].into(), prefix).unwrap(), 1, 0);
+        let sources = Network::new([10, 7, 0, 0].into(), prefix).unwrap();
+        let mut sockets = Sockets::new(sources, 1, 0).unwrap();
         sockets.next = 0;
         sockets
     }
@@ -269,6 +285,27 @@ mod tests {
         assert!(sockets.open(server, None, 0).is_none());
         // Towards another server the same ends are free.
         assert!(sockets.open(([10, 0, 0, 2], 80).into(), None, 0).is_some());
+    }
+
+    #[test]
+    fn sequence_numbers_of_the_same_ends_go_by_the_clock_and_those_of_others_lie_elsewhere() {
+        let (mut sockets, server) = (sockets(24), ([10, 0, 0, 1], 80).into());
+        let (first, sequence) = sockets.open(server, None, 0).unwrap();
+        let (_, other) = sockets.open(server, None, 0).unwrap();
+        assert_ne!(sequence, other);
+        sockets.free(first);
+        sockets.next = 0;
+        let (_, later) = sockets.open(server, None, 64_000).unwrap();
+        assert_eq!(later.wrapping_sub(sequence), 1000);
+    }
+
+    #[test]
+    fn room_for_which_there_is_no_memory_is_a_sentence() {
+        let sources = Network::new([10, 7, 0, 0].into(), 24).unwrap();
+        for room in [usize::MAX, usize::MAX >> 9] {
+            let refused = Sockets::new(sources, 1, room).map(|_| ()).unwrap_err();
+            assert!(refused.to_string().contains("no memory"), "{refused}");
+        }
     }
 
     #[test]
