@@ -209,6 +209,34 @@ pub fn reply(body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
+/// Starts an origin that handles each connection after the head of its first request, for as long
+/// as the process runs, and returns its address. The handler gets the bytes behind that head.
+///
+/// # Panics
+/// When there is no free port.
+pub fn by_hand(handle: impl Fn(TcpStream, Vec<u8>) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let handle = Arc::new(handle);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let handle = Arc::clone(&handle);
+            std::thread::spawn(move || {
+                let mut head = Vec::new();
+                loop {
+                    if let Some(at) = head.windows(4).position(|four| four == b"\r\n\r\n") {
+                        return handle(stream, head.split_off(at + 4));
+                    }
+                    if read(&mut stream, &mut head).is_none() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
 impl Shared {
     fn serve(&self, mut stream: TcpStream, connection: usize) {
         let mut input = Vec::new();

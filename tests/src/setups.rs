@@ -272,7 +272,8 @@ pub fn architectures(weir: &'static str) -> &'static [Setup] {
     })
 }
 
-/// Returns a set-up for each architecture and pool that forwards requests, over the usual mechanism.
+/// Returns a set-up for each architecture and pool that forwards requests, over the usual
+/// mechanism.
 pub fn forwarders(weir: &'static str) -> &'static [Setup] {
     static FORWARDERS: OnceLock<Vec<Setup>> = OnceLock::new();
     FORWARDERS.get_or_init(|| {

@@ -121,6 +121,18 @@ fn auto_is_lowered_where_clients_leave_before_they_are_answered() {
 }
 
 #[test]
+fn a_part_that_hangs_does_not_take_the_rest_of_the_backend_along() {
+    // Eight requests a second are never replied to, and their clients leave after one.
+    for seed in seeds(3) {
+        let backend = Backend { seed, ..backend(8, Service::Exponential, 2.0) };
+        let whole = answered(&run(&backend)[FOUND_S..]);
+        let (hung_share, patience_ns) = (0.01, SECOND_NS);
+        let rest = answered(&run(&Backend { hung_share, patience_ns, ..backend })[FOUND_S..]);
+        assert!(rest >= 0.6 * whole, "{seed}: {}", rest / whole);
+    }
+}
+
+#[test]
 fn a_backend_that_becomes_slower_keeps_its_limit() {
     for seed in seeds(5) {
         let impairment = impaired(3.0, 0);

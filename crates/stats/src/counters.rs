@@ -181,7 +181,7 @@ counters! {
     upstream_connects Sum "connections to upstreams begun",
     upstream_reused Sum "requests sent on a connection to an upstream that was kept",
     upstream_repeated Sum "requests sent again because a kept connection had ended",
-    upstream_failed Sum "requests answered with 502: the upstream was not there, or broke off",
+    upstream_failed Sum "requests whose upstream was not there, or broke off",
     upstream_timeouts Sum "requests whose upstream took too long: 504, or a reply cut short",
     upstream_timeout_connect Sum "of these, those without a connection within --connect-timeout",
     upstream_timeout_first_byte Sum "of these, those without a reply within --first-byte-timeout",

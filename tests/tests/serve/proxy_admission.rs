@@ -1,10 +1,16 @@
 //! Admission to upstreams, as the client on one side and the origin on the other see it.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use weir_tests::origin::{Gate, Received, reply};
-use weir_tests::wait::until;
+use rustix::process::Signal;
+
+use weir_tests::origin::{Gate, Received, by_hand, reply};
+use weir_tests::wait::{until, until_within};
 use weir_tests::{Origin, Server, Setup, request, suite};
 
 use crate::WEIR;
@@ -14,13 +20,69 @@ suite! {
     requests_of_the_high_class_are_sent_first,
     a_tunnel_takes_no_place,
     a_stream_of_events_takes_no_place,
+    what_a_post_streams_keeps_its_place_to_its_end,
     a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone,
+    an_interim_reply_does_not_end_the_server_s_work,
+    a_client_has_waited_since_it_asked_for_a_place,
     a_place_is_not_kept_for_ever_for_a_client_that_has_gone,
+    requests_that_the_server_passes_over_keep_half_of_the_places,
+    a_failure_counts_though_the_client_has_gone,
+    a_client_that_leaves_in_the_middle_of_its_reply_has_not_departed,
+    a_loop_that_ends_leaves_its_places_to_another,
 }
 
-fn proxy(setup: &Setup, origin: &Origin, options: &[&str]) -> Server {
+fn proxy(setup: &Setup, url: &str, options: &[&str]) -> Server {
     let few = ["--workers", "1", "--max-in-flight", "1", "--queue-target", "20s"];
-    setup.proxy(&[&origin.url()], &[&few, options].concat())
+    setup.proxy(&[url], &[&few, options].concat())
+}
+
+/// An origin whose first connections are handled by a test; it says "done" on the others.
+struct ByHand {
+    url: String,
+    opened: Arc<AtomicUsize>,
+}
+
+impl ByHand {
+    /// Starts it. `count`: connections that `handle` gets, after the head of their request.
+    fn start(count: usize, handle: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> Self {
+        let opened = Arc::new(AtomicUsize::new(0));
+        let at_origin = Arc::clone(&opened);
+        let address = by_hand(move |mut stream, _| {
+            if at_origin.fetch_add(1, Ordering::Relaxed) < count {
+                handle(&mut stream);
+            } else {
+                done(&mut stream);
+            }
+        });
+        Self { url: format!("http://{address}"), opened }
+    }
+
+    /// Number of connections so far.
+    fn opened(&self) -> usize {
+        self.opened.load(Ordering::Relaxed)
+    }
+}
+
+/// Sends the last reply on a connection.
+fn done(stream: &mut TcpStream) {
+    let head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\n";
+    let _ = stream.write_all(&[head, &b"done"[..]].concat());
+}
+
+/// Asserts that no more than `count` requests are sent to the origin for a while: it is at work.
+fn assert_waits(count: usize, mut sent: impl FnMut() -> usize) {
+    for _ in 0..20 {
+        thread::sleep(Duration::from_millis(10));
+        assert_eq!(sent(), count, "the server is at work");
+    }
+}
+
+/// Waits until a count has a value.
+fn until_counted(server: &Server, name: &str, value: u64) {
+    until(name, || {
+        server.signal(Signal::USR1);
+        server.stats_so_far().is_some_and(|stats| stats["total"][name] == value)
+    });
 }
 
 /// Waits until the loop has seen what was sent before: it answers this itself, and in order.
@@ -37,7 +99,7 @@ fn requests_of_the_high_class_are_sent_first(setup: &Setup) {
         at_origin.pass();
         reply(b"done")
     });
-    let server = proxy(setup, &origin, &["--high-priority", "/pay"]);
+    let server = proxy(setup, &origin.url(), &["--high-priority", "/pay"]);
     let mut clients = [server.connect(), server.connect(), server.connect()];
     for (client, target) in clients.iter_mut().zip(["/first", "/normal", "/pay/now"]) {
         client.send(request("GET", target, &[]));
@@ -60,7 +122,7 @@ fn a_tunnel_takes_no_place(setup: &Setup) {
         }
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n".to_vec()
     });
-    let server = proxy(setup, &origin, &[]);
+    let server = proxy(setup, &origin.url(), &[]);
     let mut tunnel = server.connect();
     tunnel.send(request("GET", "/tunnel", &["Connection: Upgrade", "Upgrade: echo"]));
     assert_eq!(tunnel.head().unwrap().status, 101);
@@ -79,13 +141,37 @@ fn a_stream_of_events_takes_no_place(setup: &Setup) {
                     Transfer-Encoding: chunked\r\n\r\n";
         [head.as_bytes(), b"8\r\ndata: 1\n\r\n"].concat()
     });
-    let server = proxy(setup, &origin, &[]);
+    let server = proxy(setup, &origin.url(), &[]);
     let mut stream = server.connect();
-    stream.send(request("GET", "/events", &[]));
+    stream.send(request("GET", "/events", &["Accept: text/event-stream"]));
     assert_eq!(stream.head().unwrap().status, 200);
     // The stream has not ended.
     assert_eq!(server.get("/plain").text(), "plain");
     assert_eq!(origin.received().len(), 2);
+}
+
+fn what_a_post_streams_keeps_its_place_to_its_end(setup: &Setup) {
+    let gate = Gate::default();
+    let at_origin = gate.clone();
+    let origin = ByHand::start(1, move |stream| {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
+                    Transfer-Encoding: chunked\r\n\r\n";
+        let _ = stream.write_all(&[head.as_bytes(), b"8\r\ndata: 1\n\r\n"].concat());
+        at_origin.pass();
+        let _ = stream.write_all(b"0\r\n\r\n");
+    });
+    let server = proxy(setup, &origin.url, &[]);
+    let mut stream = server.connect();
+    stream.send(request("POST", "/complete", &["Accept: text/event-stream", "Content-Length: 0"]));
+    let head = stream.head().unwrap();
+    let mut other = server.connect();
+    other.send(request("GET", "/", &[]));
+    until_seen(&server);
+    assert_waits(1, || origin.opened());
+    gate.open();
+    assert_eq!(stream.body(head).unwrap().text(), "data: 1\n");
+    assert_eq!(other.reply().text(), "done");
+    assert_eq!(server.stop_cleanly().stats()["total"]["upstream_waited"], 1);
 }
 
 fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone(setup: &Setup) {
@@ -97,7 +183,7 @@ fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone(s
         }
         reply(b"done")
     });
-    let server = proxy(setup, &origin, &[]);
+    let server = proxy(setup, &origin.url(), &[]);
     let mut first = server.connect();
     first.send(request("GET", "/first", &[]));
     until("the first is sent", || origin.received().len() == 1);
@@ -107,13 +193,70 @@ fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone(s
     second.send(request("GET", "/second", &[]));
     until_seen(&server);
     drop(first);
-    until_seen(&server);
-    assert_eq!(origin.received().len(), 1, "the server is at work");
+    until_counted(&server, "upstream_departed", 1);
+    assert_waits(1, || origin.received().len());
     gate.open();
     assert_eq!(second.reply().text(), "done");
     // Its connection is kept, too.
     assert_eq!((origin.connections(), origin.in_flight_max()), (1, 1));
-    assert_eq!(server.stop_cleanly().stats()["total"]["upstream_departed"], 1);
+    server.stop_cleanly();
+}
+
+fn an_interim_reply_does_not_end_the_server_s_work(setup: &Setup) {
+    let gate = Gate::default();
+    let at_origin = gate.clone();
+    let origin = ByHand::start(1, move |stream| {
+        let _ = stream.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
+        at_origin.pass();
+        done(stream);
+    });
+    let server = proxy(setup, &origin.url, &[]);
+    let mut first = server.connect();
+    first.send(request("GET", "/first", &[]));
+    assert_eq!(first.head().unwrap().status, 103);
+    // A sixteenth of the time for which its place is kept.
+    thread::sleep(Duration::from_millis(500));
+    let mut second = server.connect();
+    second.send(request("GET", "/second", &[]));
+    until_seen(&server);
+    drop(first);
+    until_counted(&server, "upstream_departed", 1);
+    assert_waits(1, || origin.opened());
+    gate.open();
+    assert_eq!(second.reply().text(), "done");
+    server.stop_cleanly();
+}
+
+fn a_client_has_waited_since_it_asked_for_a_place(setup: &Setup) {
+    let (first_gate, gate) = (Gate::default(), Gate::default());
+    let at_origin = [first_gate.clone(), gate.clone()];
+    let origin = Origin::start(move |received: &Received| {
+        match received.line() {
+            "GET /first HTTP/1.1" => at_origin[0].pass(),
+            "GET /second HTTP/1.1" => at_origin[1].pass(),
+            _ => {}
+        }
+        reply(b"done")
+    });
+    let server = proxy(setup, &origin.url(), &[]);
+    let mut first = server.connect();
+    first.send(request("GET", "/first", &[]));
+    until("the first is sent", || origin.received().len() == 1);
+    let mut second = server.connect();
+    second.send(request("GET", "/second", &[]));
+    // A sixteenth of the time for which its place is kept, and none of it is after it is sent.
+    thread::sleep(Duration::from_millis(500));
+    first_gate.open();
+    until("the second is sent", || origin.received().len() == 2);
+    drop(second);
+    let mut third = server.connect();
+    third.send(request("GET", "/third", &[]));
+    until_seen(&server);
+    thread::sleep(Duration::from_millis(300));
+    assert_waits(2, || origin.received().len());
+    gate.open();
+    assert_eq!(third.reply().text(), "done");
+    assert_eq!(origin.in_flight_max(), 1);
 }
 
 fn a_place_is_not_kept_for_ever_for_a_client_that_has_gone(setup: &Setup) {
@@ -125,11 +268,133 @@ fn a_place_is_not_kept_for_ever_for_a_client_that_has_gone(setup: &Setup) {
         }
         reply(b"done")
     });
-    let server = proxy(setup, &origin, &[]);
+    let server = proxy(setup, &origin.url(), &[]);
     let mut first = server.connect();
     first.send(request("GET", "/never", &[]));
     until("the first is sent", || origin.received().len() == 1);
     drop(first);
     assert_eq!(server.get("/second").text(), "done");
     gate.open();
+    let stats = server.stop_cleanly().stats()["total"].clone();
+    assert_eq!((&stats["upstream_timeouts"], &stats["upstream_failed"]), (&0.into(), &0.into()));
+}
+
+fn requests_that_the_server_passes_over_keep_half_of_the_places(setup: &Setup) {
+    let given_up = Arc::new(AtomicUsize::new(0));
+    let at_origin = Arc::clone(&given_up);
+    let origin = ByHand::start(2, move |stream| {
+        let _ = stream.read(&mut [0]);
+        at_origin.fetch_add(1, Ordering::Relaxed);
+    });
+    let options = ["--workers", "1", "--max-in-flight", "3", "--queue-target", "20s"];
+    let server = setup.proxy(&[&origin.url], &options);
+    let hung = ["/first", "/second"].map(|target| {
+        let mut client = server.connect();
+        client.send(request("GET", target, &[]));
+        client
+    });
+    until("both are sent", || origin.opened() == 2);
+    // A sixteenth of the time for which their places are kept.
+    thread::sleep(Duration::from_secs(1));
+    drop(hung);
+    until_counted(&server, "upstream_departed", 2);
+    assert_eq!(given_up.load(Ordering::Relaxed), 0, "the server may come to them");
+    for _ in 0..3 {
+        assert_eq!(server.get("/").text(), "done");
+    }
+    let within = Duration::from_secs(10);
+    until_within(within, "the oldest is given up", || given_up.load(Ordering::Relaxed) == 1);
+    assert_eq!(server.get("/").text(), "done");
+    assert_eq!(given_up.load(Ordering::Relaxed), 1);
+}
+
+fn a_failure_counts_though_the_client_has_gone(setup: &Setup) {
+    let gate = Gate::default();
+    let at_origin = gate.clone();
+    let broken = ByHand::start(1, move |_| at_origin.pass());
+    let late = ByHand::start(1, |stream| _ = stream.read(&mut [0]));
+    for (origin, counted) in [(broken, "upstream_failed"), (late, "upstream_timeout_first_byte")] {
+        let server = proxy(setup, &origin.url, &["--first-byte-timeout", "2s"]);
+        let mut client = server.connect();
+        client.send(request("GET", "/", &[]));
+        until("it is sent", || origin.opened() == 1);
+        // Its place is kept for longer than the server may take.
+        thread::sleep(Duration::from_millis(500));
+        drop(client);
+        until_counted(&server, "upstream_departed", 1);
+        gate.open();
+        until_counted(&server, counted, 1);
+        assert_eq!(server.get("/").text(), "done");
+        let stats = server.stop_cleanly().stats()["total"].clone();
+        let failures = ["upstream_failed", "upstream_timeouts"].map(|name| stats[name].as_u64());
+        assert_eq!(failures.into_iter().flatten().sum::<u64>(), 1, "{counted}");
+    }
+}
+
+fn a_client_that_leaves_in_the_middle_of_its_reply_has_not_departed(setup: &Setup) {
+    let origin = ByHand::start(2, |stream| {
+        let mut head = [0; 4];
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
+        let _ = stream.read(&mut head);
+    });
+    let options = ["--workers", "1", "--max-in-flight", "3", "--drain-timeout", "100ms"];
+    let server = setup.proxy(&[&origin.url], &options);
+    let mut clients = [server.connect(), server.connect()];
+    for client in &mut clients {
+        client.send(request("GET", "/", &[]));
+        assert_eq!(client.head().unwrap().status, 200);
+    }
+    let [left, stays] = clients;
+    drop(left);
+    until_counted(&server, "closed", 1);
+    let stopped = server.stop_cleanly();
+    drop(stays);
+    assert_eq!(stopped.stats()["total"]["upstream_departed"], 0);
+}
+
+/// Returns the loop that has accepted the connections since `before`, and how many each has by now.
+fn loop_of_the_last(server: &Server, before: &[u64; 2]) -> (usize, [u64; 2]) {
+    let mut accepted = *before;
+    until("the connection is accepted", || {
+        server.signal(Signal::USR1);
+        let Some(stats) = server.stats_so_far() else { return false };
+        accepted = [0, 1].map(|index| stats["loops"][index]["accepted"].as_u64().unwrap());
+        accepted != *before
+    });
+    (usize::from(accepted[1] > before[1]), accepted)
+}
+
+fn a_loop_that_ends_leaves_its_places_to_another(setup: &Setup) {
+    let gate = Gate::default();
+    let at_origin = gate.clone();
+    let origin = Origin::start(move |received: &Received| {
+        if received.line().starts_with("GET /first") {
+            at_origin.pass();
+        }
+        reply(b"done")
+    });
+    let options = ["--workers", "2", "--max-in-flight", "1", "--queue-target", "20s"];
+    let server = setup.proxy(&[&origin.url()], &options);
+    let mut first = server.connect();
+    let (first_loop, mut accepted) = loop_of_the_last(&server, &[0, 0]);
+    first.send(request("GET", "/first", &[]));
+    until("the first is sent", || origin.received().len() == 1);
+    // A sixteenth of the time for which its place is kept.
+    thread::sleep(Duration::from_millis(500));
+    let mut second = loop {
+        let client = server.connect();
+        let (its_loop, by_now) = loop_of_the_last(&server, &accepted);
+        accepted = by_now;
+        if its_loop != first_loop {
+            break client;
+        }
+    };
+    second.send(request("GET", "/second", &[]));
+    until_counted(&server, "upstream_waited", 1);
+    drop(first);
+    until_counted(&server, "upstream_departed", 1);
+    server.signal(Signal::TERM);
+    assert_eq!(second.reply().text(), "done");
+    gate.open();
+    server.wait().check_end();
 }

@@ -2,42 +2,18 @@
 //! protocols that end one side before the other.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use weir_tests::origin::reply;
+use weir_tests::origin::{by_hand, reply};
 use weir_tests::{Client, Origin, Server, Setup, request, suite};
 
 use crate::WEIR;
 
 /// Length of a content larger than all the buffers on its way.
 const LARGE: usize = 48 << 20;
-
-/// Starts an origin that handles each connection after the head of its first request, and returns
-/// its address. The handler gets the bytes behind that head.
-fn origin(handle: impl Fn(TcpStream, Vec<u8>) + Send + Sync + Copy + 'static) -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            thread::spawn(move || {
-                let (mut head, mut buffer) = (Vec::new(), [0; 16 << 10]);
-                loop {
-                    if let Some(at) = head.windows(4).position(|four| four == b"\r\n\r\n") {
-                        return handle(stream, head.split_off(at + 4));
-                    }
-                    match stream.read(&mut buffer) {
-                        Ok(bytes @ 1..) => head.extend_from_slice(&buffer[..bytes]),
-                        _ => return,
-                    }
-                }
-            });
-        }
-    });
-    address
-}
 
 suite! {
     every_forwarding_setup:
@@ -72,7 +48,7 @@ fn post_large(client: &Client) -> thread::JoinHandle<()> {
 }
 
 fn an_origin_that_answers_while_it_reads_is_never_waited_for_in_one_direction(setup: &Setup) {
-    let origin = origin(|mut stream, mut bytes| {
+    let origin = by_hand(|mut stream, mut bytes| {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE}\r\n\r\n");
         let mut buffer = vec![0; 64 << 10];
         drop(bytes.splice(0..0, head.into_bytes()));
@@ -93,7 +69,7 @@ fn an_origin_that_answers_while_it_reads_is_never_waited_for_in_one_direction(se
 }
 
 fn an_answer_before_the_content_is_passed_on_though_the_origin_reads_no_more(setup: &Setup) {
-    let origin = origin(|mut stream, _| {
+    let origin = by_hand(|mut stream, _| {
         // The content has filled the buffers by then.
         thread::sleep(Duration::from_millis(200));
         let _ = stream.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno");
@@ -108,7 +84,7 @@ fn an_answer_before_the_content_is_passed_on_though_the_origin_reads_no_more(set
 }
 
 fn the_end_of_one_side_of_another_protocol_leaves_the_other_open(setup: &Setup) {
-    let origin = origin(|mut stream, mut bytes| {
+    let origin = by_hand(|mut stream, mut bytes| {
         let switch =
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n";
         stream.write_all(switch).unwrap();
@@ -126,7 +102,7 @@ fn the_end_of_one_side_of_another_protocol_leaves_the_other_open(setup: &Setup) 
 }
 
 fn what_the_origin_sent_last_in_another_protocol_arrives_whole(setup: &Setup) {
-    let origin = origin(|mut stream, _| {
+    let origin = by_hand(|mut stream, _| {
         let switch =
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n";
         stream.write_all(switch).unwrap();
@@ -152,7 +128,7 @@ fn what_the_origin_sent_last_in_another_protocol_arrives_whole(setup: &Setup) {
 }
 
 fn an_interim_reply_does_not_cost_the_client_its_answer(setup: &Setup) {
-    let origin = origin(|mut stream, _| {
+    let origin = by_hand(|mut stream, _| {
         let _ = stream.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
         thread::sleep(Duration::from_millis(50));
     });

@@ -1,5 +1,6 @@
 //! Places at one server, and the queue for them.
 
+use super::departed::{Departure, Departures};
 use super::policy::{Completion, InFlightPolicy, Outcome};
 use super::queue::{Queue, Serial};
 use super::queue_policy::{Asked, Class, QueuePolicy};
@@ -39,13 +40,25 @@ pub enum Reason {
     Excess,
 }
 
-/// What becomes of a request that waited.
+/// What becomes of a request that waited, or whose client has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granted<T> {
     /// It has a place.
     Place(T),
     /// It is refused.
     Refusal(T, Reason),
+    /// It has one no longer: its client has gone, and the server passes it over. It is to be given
+    /// up, and completed as [`Outcome::Abandoned`].
+    Recall(T),
+}
+
+impl<T> Granted<T> {
+    /// Returns whose request it is.
+    pub const fn whose(&self) -> &T {
+        match self {
+            Self::Place(whose) | Self::Refusal(whose, _) | Self::Recall(whose) => whose,
+        }
+    }
 }
 
 /// Admission of requests to one server, for all loops together. `T` says whose a request is.
@@ -56,6 +69,8 @@ pub struct Admission<T> {
     in_flight: usize,
     /// Requests that wait, by class.
     queues: [Queue<T>; 2],
+    /// Requests that have a place though their clients have gone.
+    departures: Departures<T>,
     /// Places given to the high class, while both waited, since the last one to the normal.
     high_places: u32,
     /// Time at which a request last waited, as far as completions have shown.
@@ -79,6 +94,7 @@ impl<T> Admission<T> {
             target_ns: config.target_ns,
             in_flight: 0,
             queues: [Queue::new(), Queue::new()],
+            departures: Departures::new(),
             high_places: 0,
             contended_ns: None,
             interval_ns: 0.0,
@@ -110,6 +126,17 @@ impl<T> Admission<T> {
         self.queues[ticket.0 as usize].withdraw(ticket.1)
     }
 
+    /// Has a request keep its place whose client has gone, after a wait of `waited_ns` in all,
+    /// because the server is at work for it. [`Admission::next`] must follow.
+    pub fn depart(&mut self, now_ns: u64, waited_ns: u64, whose: T) -> Departure {
+        self.departures.add(now_ns, waited_ns, whose)
+    }
+
+    /// Records the end of a request whose client had gone; [`Admission::complete`] must follow.
+    pub fn end_departure(&mut self, departure: Departure) {
+        self.departures.remove(departure);
+    }
+
     /// Records the end of a request that had a place. [`Admission::next`] must follow.
     pub fn complete(&mut self, now_ns: u64, took_ns: u64, outcome: Outcome) {
         let (in_flight, waiting) = (self.in_flight, self.waiting());
@@ -119,14 +146,20 @@ impl<T> Admission<T> {
         let recently_ns = now_ns.saturating_sub(took_ns / RECENT_PART);
         let is_contended = self.contended_ns.is_some_and(|at_ns| at_ns >= recently_ns);
         self.in_flight = in_flight.saturating_sub(1);
+        if outcome != Outcome::Abandoned {
+            self.departures.note_ended(now_ns);
+        }
         self.note_rate(now_ns, waiting, outcome);
         self.policy.completed(now_ns, &Completion { took_ns, outcome, in_flight, is_contended });
     }
 
-    /// Returns a request whose wait is over: it has a place, or is refused. To be called until it
-    /// returns `None`, after every other call that changes anything, and at
-    /// [`Admission::due_ns`].
+    /// Returns a request whose wait is over: it has a place, or is refused; or one that loses its
+    /// place. To be called until it returns `None`, after every other call that changes anything,
+    /// and at [`Admission::due_ns`].
     pub fn next(&mut self, now_ns: u64) -> Option<Granted<T>> {
+        if let Some(whose) = self.departures.take_excess(now_ns, self.policy.limit()) {
+            return Some(Granted::Recall(whose));
+        }
         if self.in_flight < self.policy.limit() {
             return self.give_place(now_ns);
         }
@@ -180,10 +213,11 @@ impl<T> Admission<T> {
         if high { Class::High } else { Class::Normal }
     }
 
-    /// Returns when the oldest request becomes stale.
+    /// Returns when the oldest request becomes stale, or one is to lose its place.
     pub fn due_ns(&mut self) -> Option<u64> {
-        let since_ns = self.queues.iter_mut().filter_map(Queue::oldest_ns).min()?;
-        Some(since_ns.saturating_add(self.target_ns))
+        let since_ns = self.queues.iter_mut().filter_map(Queue::oldest_ns).min();
+        let stale_ns = since_ns.map(|since_ns| since_ns.saturating_add(self.target_ns));
+        stale_ns.into_iter().chain(self.departures.due_ns(self.policy.limit())).min()
     }
 
     /// Number of requests that have a place.
@@ -341,6 +375,35 @@ mod tests {
         assert_eq!(admission.next(60 * MS), Some(Granted::Place(2)));
         assert_eq!(admission.due_ns(), None);
         assert!(!admission.withdraw(tickets[1]));
+    }
+
+    #[test]
+    fn requests_whose_clients_have_gone_leave_half_of_the_places_to_others() {
+        let mut admission = admission(4);
+        for whose in 0..4 {
+            admission.arrive(0, Asked::default(), whose);
+            admission.depart(10 * MS, 10 * MS, whose);
+        }
+        waits(admission.arrive(20 * MS, Asked::default(), 4));
+        assert_eq!((admission.next(49 * MS), admission.due_ns()), (None, Some(50 * MS)));
+        for whose in [0, 1] {
+            assert_eq!(admission.next(50 * MS), Some(Granted::Recall(whose)));
+        }
+        assert_eq!(admission.next(50 * MS), None);
+        admission.complete(50 * MS, 50 * MS, Outcome::Abandoned);
+        assert_eq!(admission.next(50 * MS), Some(Granted::Place(4)));
+        assert_eq!((admission.next(50 * MS), admission.due_ns()), (None, None));
+    }
+
+    #[test]
+    fn a_request_that_has_ended_is_not_given_up() {
+        let mut admission = admission(2);
+        admission.arrive(0, Asked::default(), 0);
+        admission.arrive(0, Asked::default(), 1);
+        let departures = [0, 1].map(|whose| admission.depart(MS, MS, whose));
+        admission.end_departure(departures[0]);
+        admission.complete(2 * MS, 2 * MS, Outcome::Departed);
+        assert_eq!((admission.next(900 * MS), admission.in_flight()), (None, 1));
     }
 
     #[test]

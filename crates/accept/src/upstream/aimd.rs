@@ -38,14 +38,14 @@ impl InFlightPolicy for Aimd {
     fn completed(&mut self, _now_ns: u64, completion: &Completion) {
         let is_late = completion.took_ns > TIMEOUT_NS;
         match completion.outcome {
-            Outcome::Abandoned | Outcome::Departed => {}
-            Outcome::Answered if !is_late => {
+            Outcome::Abandoned => {}
+            Outcome::Answered | Outcome::Departed if !is_late => {
                 // Not while the limit is hardly used.
                 if completion.in_flight as f64 * 2.0 >= self.limit {
                     self.limit = (self.limit + 1.0).min(MAX);
                 }
             }
-            Outcome::Answered | Outcome::Refused | Outcome::Failed => {
+            Outcome::Answered | Outcome::Departed | Outcome::Refused | Outcome::Failed => {
                 self.limit = (self.limit * BACKOFF).max(1.0);
             }
         }

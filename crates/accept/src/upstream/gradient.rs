@@ -63,7 +63,7 @@ impl InFlightPolicy for Gradient {
     }
 
     fn completed(&mut self, _now_ns: u64, completion: &Completion) {
-        if matches!(completion.outcome, Outcome::Abandoned | Outcome::Departed) {
+        if completion.outcome == Outcome::Abandoned {
             return;
         }
         let short_ns = completion.took_ns.max(1) as f64;

@@ -33,7 +33,8 @@ impl Vegas {
         let step = self.limit.log10().floor().max(1.0);
         let unqueued = self.shortest_ns as f64 / completion.took_ns.max(1) as f64;
         let queued = (self.limit * (1.0 - unqueued)).ceil();
-        let limit = if completion.outcome != Outcome::Answered {
+        let is_answered = matches!(completion.outcome, Outcome::Answered | Outcome::Departed);
+        let limit = if !is_answered {
             self.limit - step
         } else if (completion.in_flight as f64) * 2.0 < self.limit {
             return;
@@ -62,7 +63,7 @@ impl InFlightPolicy for Vegas {
     }
 
     fn completed(&mut self, _now_ns: u64, completion: &Completion) {
-        if matches!(completion.outcome, Outcome::Abandoned | Outcome::Departed) {
+        if completion.outcome == Outcome::Abandoned {
             return;
         }
         self.responses += 1.0;

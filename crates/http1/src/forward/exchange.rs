@@ -4,7 +4,7 @@ use std::io::Write;
 
 use super::fields::push_trailers;
 use super::reply::{self, ReplyFacts, ReplyHead, Shown};
-use super::request::{self, RequestFacts};
+use super::request::{self, Asked, RequestFacts};
 use crate::body::Body;
 use crate::proxy_protocol;
 use crate::reply_parser::{BodyEnd, HEAD_BYTES_MAX, PrematureEnd, ReplyError};
@@ -50,7 +50,7 @@ pub struct Exchange {
     body: Body,
     is_chunked: bool,
     request_trailers: Vec<u8>,
-    upgrades: bool,
+    asked: Asked,
     /// True if the connection to the other server must not carry another request.
     is_last: bool,
     /// True once the client has ended its side, in another protocol.
@@ -85,7 +85,7 @@ impl Exchange {
         if let Some(version) = facts.proxy_protocol {
             proxy_protocol::write(&mut bytes, version, facts.endpoints.as_ref());
         }
-        let upgrades = request::write(&mut bytes, request, head, facts);
+        let asked = request::write(&mut bytes, request, head, facts);
         Self {
             method: request.method,
             client: request.version,
@@ -95,7 +95,7 @@ impl Exchange {
             body: Body::new(request.framing),
             is_chunked: request.framing == Framing::Chunked,
             request_trailers: Vec::new(),
-            upgrades,
+            asked,
             is_last: request::has_stray_content(request),
             client_ended: false,
             expects_continue: request.expect_continue,
@@ -386,8 +386,9 @@ impl Exchange {
         self.status
     }
 
-    /// Returns whether the reply is a stream of events, which has no end of its own (HTML Living
-    /// Standard section 9.2, server-sent events).
+    /// Returns whether the reply is a stream of events that was asked for as such, so that it has
+    /// no end of its own (HTML Living Standard section 9.2, server-sent events). What is sent in
+    /// the same form as it is made, by a request for something else, is none.
     #[must_use]
     pub const fn is_event_stream(&self) -> bool {
         self.is_event_stream
@@ -466,7 +467,7 @@ impl Exchange {
     }
 
     fn switch(&mut self, text: &[u8], out: &mut Vec<u8>) -> Result<(), ReplyError> {
-        if !self.upgrades {
+        if !self.asked.upgrade {
             return Err(ReplyError { why: "a switch of protocols nobody asked for" });
         }
         reply::write_interim(out, text, true);
@@ -510,7 +511,8 @@ impl Exchange {
         // A client that sends on after its refusal would have its next request taken for content.
         let close = facts.close || head.status >= 400 && !self.request_taken();
         let facts = ReplyFacts { close, ..*facts };
-        self.is_event_stream = reply::write(out, text, shown, self.client, &facts);
+        let has_events = reply::write(out, text, shown, self.client, &facts);
+        self.is_event_stream = has_events && self.asked.events;
     }
 
     fn is_bodiless(&self, status: u16) -> bool {

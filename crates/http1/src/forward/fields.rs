@@ -80,6 +80,12 @@ pub(super) fn ends_here(name: &[u8]) -> bool {
     }
 }
 
+/// Returns whether a media type, with its parameters, is that of a stream of events.
+pub(super) fn is_event_stream(media_type: &[u8]) -> bool {
+    let name = media_type.split(|&byte| byte == b';').next().unwrap_or_default();
+    name.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
+}
+
 /// Returns whether a field makes a request conditional, or asks for a part.
 pub(super) fn is_selective(name: &[u8]) -> bool {
     let is = |known: &[u8]| name.eq_ignore_ascii_case(known);

@@ -1,6 +1,6 @@
 //! The head of a reply, parsed whole, and written anew for the client it is forwarded to.
 
-use super::fields::{Connection, VIA, ends_here, lines, push};
+use super::fields::{Connection, VIA, ends_here, is_event_stream, lines, push};
 use crate::reply;
 use crate::reply_parser::{BodyEnd, Head, ReplyError};
 use crate::request::Version;
@@ -60,9 +60,6 @@ pub(super) fn parse(buf: &[u8]) -> Result<Option<ReplyHead>, ReplyError> {
     Ok(Some(ReplyHead { status: head.status(), keeps_open: head.keeps_open(), end, len }))
 }
 
-/// Media type of a stream of events.
-const EVENT_STREAM: &[u8] = b"text/event-stream";
-
 /// Appends the head of a reply for a client of this version. `text`: the head as parsed. Returns
 /// whether its content is a stream of events.
 pub(super) fn write(
@@ -74,7 +71,7 @@ pub(super) fn write(
 ) -> bool {
     write_status(out, text);
     let connection = Connection::of(text);
-    let (mut has_date, mut has_server, mut is_event_stream) = (false, false, false);
+    let (mut has_date, mut has_server, mut has_events) = (false, false, false);
     for (name, value) in lines(text) {
         if ends_here(name) || connection.nominates(name) {
             continue;
@@ -83,8 +80,7 @@ pub(super) fn write(
             4 => has_date |= name.eq_ignore_ascii_case(b"date"),
             6 => has_server |= name.eq_ignore_ascii_case(b"server"),
             12 if name.eq_ignore_ascii_case(b"content-type") => {
-                let media_type = value.split(|&byte| byte == b';').next().unwrap_or_default();
-                is_event_stream = media_type.trim_ascii().eq_ignore_ascii_case(EVENT_STREAM);
+                has_events = is_event_stream(value);
             }
             _ => {}
         }
@@ -112,7 +108,7 @@ pub(super) fn write(
         (Version::Http11, false) => {}
     }
     reply::end(out);
-    is_event_stream
+    has_events
 }
 
 /// Appends an interim reply (RFC 9110 section 15.2); with `upgrade`, the one that changes the

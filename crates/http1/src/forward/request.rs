@@ -4,7 +4,8 @@ use std::io::Write;
 use std::net::IpAddr;
 
 use super::fields::{
-    Connection, VIA, ends_here, is_ambiguous, is_forwarded, is_selective, lines, push,
+    Connection, VIA, ends_here, is_ambiguous, is_event_stream, is_forwarded, is_selective, lines,
+    push,
 };
 use crate::grammar::elements;
 use crate::proxy_protocol::{Endpoints, Version};
@@ -36,6 +37,15 @@ pub struct RequestFacts<'a> {
     pub endpoints: Option<Endpoints>,
 }
 
+/// What a request asks for besides a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// Another protocol (RFC 9110 section 7.8).
+    pub upgrade: bool,
+    /// A stream of events, as EventSource does (HTML Living Standard section 9.2).
+    pub events: bool,
+}
+
 /// What trusted proxies in front have said of a request's origin.
 #[derive(Default)]
 struct Said<'b> {
@@ -52,14 +62,13 @@ pub(super) fn has_stray_content(request: &Request<'_>) -> bool {
     has_content && matches!(request.method, Method::Get | Method::Head)
 }
 
-/// Appends the head of `request`, which was parsed from `head`. Returns whether it asks for another
-/// protocol (RFC 9110 section 7.8).
+/// Appends the head of `request`, which was parsed from `head`. Returns what it asks for.
 pub(super) fn write(
     out: &mut Vec<u8>,
     request: &Request<'_>,
     head: &[u8],
     facts: &RequestFacts<'_>,
-) -> bool {
+) -> Asked {
     out.extend_from_slice(request.method.as_str().as_bytes());
     out.push(b' ');
     match request.target {
@@ -75,7 +84,7 @@ pub(super) fn write(
     out.extend_from_slice(b" HTTP/1.1\r\n");
     push(out, b"Host", facts.host.or(request.host).unwrap_or(facts.host_otherwise));
     let mut said = Said::default();
-    let upgrade = write_fields(out, request, head, facts, &mut said);
+    let (upgrade, accepts_events) = write_fields(out, request, head, facts, &mut said);
     write_origin(out, request, facts, &said);
     out.extend_from_slice(VIA);
     out.extend_from_slice(facts.fields);
@@ -91,19 +100,21 @@ pub(super) fn write(
         push(out, b"Upgrade", upgrade);
     }
     reply::end(out);
-    upgrade.is_some()
+    let events = accepts_events && request.method == Method::Get;
+    Asked { upgrade: upgrade.is_some(), events }
 }
 
-/// Appends the client's fields. Returns the protocol it asks for, if it does.
+/// Appends the client's fields. Returns the protocol it asks for, if it does, and whether it
+/// accepts a stream of events by name.
 fn write_fields<'b>(
     out: &mut Vec<u8>,
     request: &Request<'_>,
     head: &'b [u8],
     facts: &RequestFacts<'_>,
     said: &mut Said<'b>,
-) -> Option<&'b [u8]> {
+) -> (Option<&'b [u8]>, bool) {
     let connection = Connection::of(head);
-    let mut upgrade = None;
+    let (mut upgrade, mut accepts_events) = (None, false);
     for (name, value) in lines(head) {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         match name.len() {
@@ -116,6 +127,7 @@ fn write_fields<'b>(
             }
             _ if ends_here(name) || is_ambiguous(name) || connection.nominates(name) => continue,
             _ if facts.is_whole && is_selective(name) => continue,
+            6 if is(b"accept") => accepts_events |= elements(value).any(is_event_stream),
             _ if !is_forwarded(name) => {}
             _ if !facts.is_trusted => continue,
             // Written anew, with the client's address behind it.
@@ -134,7 +146,7 @@ fn write_fields<'b>(
     let may_upgrade = connection.upgrades
         && request.framing == Framing::None
         && request.version == request::Version::Http11;
-    upgrade.filter(|protocols| may_upgrade && !carry_requests(protocols))
+    (upgrade.filter(|protocols| may_upgrade && !carry_requests(protocols)), accepts_events)
 }
 
 /// Returns whether one of the protocols of an Upgrade field carries requests, which would pass

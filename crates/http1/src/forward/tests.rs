@@ -307,6 +307,25 @@ fn a_doubtful_reply_is_an_error() {
 }
 
 #[test]
+fn a_stream_of_events_is_one_that_was_asked_for() {
+    let is_stream = |method: &str, accept: &str, media_type: &str| {
+        let head = format!("{method} / HTTP/1.1\r\nHost: a\r\n{accept}\r\n");
+        let reply = format!("HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\n\r\n");
+        let (mut exchange, mut out) = (exchange(&head), Vec::new());
+        exchange.receive(reply.as_bytes(), &mut out, &FACTS).unwrap();
+        exchange.is_event_stream()
+    };
+    let accept = "Accept: text/event-stream\r\n";
+    let list = "Accept: a/b\r\nACCEPT: */* , Text/Event-Stream ; q=0.9\r\n";
+    assert!(is_stream("GET", accept, "text/event-stream"));
+    assert!(is_stream("GET", list, "Text/Event-Stream; charset=utf-8"));
+    assert!(!is_stream("GET", "Accept: */*\r\n", "text/event-stream"));
+    assert!(!is_stream("GET", "", "text/event-stream"));
+    assert!(!is_stream("GET", accept, "text/event-streams"));
+    assert!(!is_stream("POST", accept, "text/event-stream"));
+}
+
+#[test]
 fn an_interim_reply_is_kept_from_an_old_client() {
     let reply = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 None\r\n\r\n";
     let (out, _) = forward(OLD, [&reply[..]], false);

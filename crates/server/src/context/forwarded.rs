@@ -1,9 +1,10 @@
 //! The state of forwarded requests, and those of them that go on without a client. What is done
 //! with it is in [`crate::http::forward`].
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use weir_accept::upstream::{Reason, Ticket};
+use weir_accept::upstream::{Departure, Reason, Ticket};
 use weir_cache::{Flight, Reservation, Stored};
 use weir_dispatch::readiness::Token;
 use weir_http1::forward::Exchange;
@@ -45,10 +46,12 @@ pub(crate) struct Forward {
     pub content_bytes: u64,
     /// Rate at which the client sends its content or takes the reply, while it is waited for.
     pub client_rate: Option<ReadRate>,
+    /// Time at which it asked for a place, nanoseconds.
+    pub arrived_ns: u64,
     /// Time at which the place was given, nanoseconds.
     pub placed_ns: u64,
-    /// Time until which it keeps its place though its client has gone, nanoseconds; `None` before.
-    pub departed_until_ns: Option<u64>,
+    /// How long it keeps its place though its client has gone; `None` while that is there.
+    pub departure: Option<Departure>,
     /// The cache's part in it.
     pub cache: Option<Box<CachePart>>,
 }
@@ -166,8 +169,8 @@ pub(crate) struct Background {
     entries: Vec<Option<(u64, Box<Forward>)>>,
     /// Entries before this one are taken.
     vacant_from: usize,
-    /// No deadline is earlier, nanoseconds; `None` if there is no entry.
-    due_ns: Option<u64>,
+    /// Deadlines, nanoseconds, each with the index of its entry.
+    deadlines: BTreeSet<(u64, u32)>,
 }
 
 impl Background {
@@ -184,22 +187,38 @@ impl Background {
             self.entries.push(None);
         }
         self.vacant_from = index;
+        Self::token(index)
+    }
+
+    fn token(index: usize) -> Token {
         Token { slot: BACKGROUND_SLOT, generation: index as u32 }
     }
 
     /// Takes out a request. [`Background::put`], or its end, must follow.
     pub(crate) fn take(&mut self, token: Token) -> Option<Box<Forward>> {
         let index = token.generation as usize;
-        let (_, forward) = self.entries.get_mut(index)?.take()?;
+        let (deadline_ns, forward) = self.entries.get_mut(index)?.take()?;
+        self.deadlines.remove(&(deadline_ns, token.generation));
         self.vacant_from = self.vacant_from.min(index);
         Some(forward)
     }
 
-    /// Puts a request in, or back.
+    /// Takes out a request, if the token is still that of the one with this number.
+    pub(crate) fn take_numbered(&mut self, token: Token, serial: u64) -> Option<Box<Forward>> {
+        let (_, forward) = self.entries.get(token.generation as usize)?.as_ref()?;
+        if forward.serial == serial { self.take(token) } else { None }
+    }
+
+    /// Takes out all requests.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Box<Forward>> + use<> {
+        std::mem::take(self).entries.into_iter().flatten().map(|(_, forward)| forward)
+    }
+
+    /// Puts a request in, or back. `deadline_ns`: [`u64::MAX`] is never.
     pub(crate) fn put(&mut self, token: Token, forward: Box<Forward>, deadline_ns: u64) {
         if let Some(entry) = self.entries.get_mut(token.generation as usize) {
             *entry = Some((deadline_ns, forward));
-            self.due_ns = Some(self.due_ns.map_or(deadline_ns, |due_ns| due_ns.min(deadline_ns)));
+            self.deadlines.insert((deadline_ns, token.generation));
         }
     }
 
@@ -208,26 +227,131 @@ impl Background {
         let is_it = |entry: &Option<(u64, Box<Forward>)>| {
             entry.as_ref().is_some_and(|(_, forward)| forward.serial == serial)
         };
-        let index = self.entries.iter().position(is_it)?;
-        Some(Token { slot: BACKGROUND_SLOT, generation: index as u32 })
+        self.entries.iter().position(is_it).map(Self::token)
     }
 
-    /// Returns when [`Background::take_due`] is due, nanoseconds: no later than the earliest
-    /// deadline.
+    /// Returns when [`Background::take_due`] is due, nanoseconds.
     pub(crate) fn due_ns(&self) -> Option<u64> {
-        self.due_ns
+        let (deadline_ns, _) = self.deadlines.first()?;
+        Some(*deadline_ns).filter(|&deadline_ns| deadline_ns < u64::MAX)
     }
 
-    /// Removes and returns a request whose deadline has come.
+    /// Removes and returns a request whose deadline has come, the earliest first.
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Box<Forward>> {
-        self.due_ns.filter(|due_ns| *due_ns <= now_ns)?;
-        let is_due = |entry: &Option<(u64, Box<Forward>)>| {
-            entry.as_ref().is_some_and(|(deadline_ns, _)| *deadline_ns <= now_ns)
+        self.due_ns().filter(|&due_ns| due_ns <= now_ns)?;
+        let (_, index) = self.deadlines.pop_first()?;
+        self.take(Self::token(index as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_http1::forward::RequestFacts;
+    use weir_http1::{HeadParser, Limits, Parse};
+
+    fn forward(serial: u64) -> Box<Forward> {
+        let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let Parse::Complete(request) = HeadParser::default().parse(head, &Limits::default()) else {
+            panic!("not a request")
         };
-        let Some(index) = self.entries.iter().position(is_due) else {
-            self.due_ns = self.entries.iter().flatten().map(|(deadline_ns, _)| *deadline_ns).min();
-            return None;
+        let facts = RequestFacts {
+            host: None,
+            host_otherwise: b"a",
+            client: None,
+            is_trusted: false,
+            began_unix_ms: 0,
+            is_whole: false,
+            fields: b"",
+            proxy_protocol: None,
+            endpoints: None,
         };
-        self.take(Token { slot: BACKGROUND_SLOT, generation: index as u32 })
+        Box::new(Forward {
+            exchange: Exchange::new(&request, head, &facts),
+            upstream: 0,
+            serial,
+            place: Place::Returned,
+            socket: None,
+            pipe: None,
+            attempts: 0,
+            is_recorded: false,
+            answered: Answered::of(&request),
+            logged: None,
+            is_end_sent: false,
+            close: false,
+            moved_ns: 0,
+            content_bytes: 0,
+            client_rate: None,
+            arrived_ns: 0,
+            placed_ns: 0,
+            departure: None,
+            cache: None,
+        })
+    }
+
+    /// Requests with these deadlines, numbered from 0, and their tokens.
+    fn background<const N: usize>(deadlines_ns: [u64; N]) -> (Background, [Token; N]) {
+        let mut background = Background::default();
+        let mut serial = 0;
+        let tokens = deadlines_ns.map(|deadline_ns| {
+            let token = background.vacant();
+            background.put(token, forward(serial), deadline_ns);
+            serial += 1;
+            token
+        });
+        (background, tokens)
+    }
+
+    fn serial(forward: Option<Box<Forward>>) -> Option<u64> {
+        forward.map(|forward| forward.serial)
+    }
+
+    #[test]
+    fn a_token_is_given_again_once_its_request_has_ended() {
+        let (mut background, tokens) = background([10, 20, 30]);
+        assert!(tokens.iter().all(|&token| Background::is_token(token)));
+        assert!(tokens[0] != tokens[1] && tokens[1] != tokens[2] && tokens[0] != tokens[2]);
+        assert_eq!(serial(background.take(tokens[2])), Some(2));
+        assert_eq!(serial(background.take(tokens[0])), Some(0));
+        assert_eq!(serial(background.take(tokens[0])), None);
+        for token in [tokens[0], tokens[2]] {
+            assert_eq!(background.vacant(), token);
+            background.put(token, forward(9), 40);
+        }
+        assert!(!tokens.contains(&background.vacant()));
+    }
+
+    #[test]
+    fn a_request_is_found_by_its_number_and_not_taken_for_another() {
+        let (mut background, tokens) = background([10, 20]);
+        assert_eq!(background.find(1), Some(tokens[1]));
+        assert_eq!(serial(background.take_numbered(tokens[1], 0)), None);
+        assert_eq!(serial(background.take_numbered(tokens[1], 1)), Some(1));
+        assert_eq!(serial(background.take_numbered(tokens[1], 1)), None);
+        assert_eq!(background.find(1), None);
+    }
+
+    #[test]
+    fn those_due_are_taken_by_their_deadlines() {
+        let (mut background, tokens) = background([30, 10, u64::MAX, 20, 10]);
+        assert_eq!((background.due_ns(), serial(background.take_due(9))), (Some(10), None));
+        let due: Vec<_> = std::iter::from_fn(|| serial(background.take_due(20))).collect();
+        assert_eq!((due, background.due_ns()), (vec![1, 4, 3], Some(30)));
+        // Put back, it is due when it says then.
+        let first = background.take(tokens[0]).unwrap();
+        assert_eq!(background.due_ns(), None);
+        background.put(tokens[0], first, 50);
+        assert_eq!((serial(background.take_due(49)), background.due_ns()), (None, Some(50)));
+        assert_eq!(serial(background.take_due(50)), Some(0));
+        assert_eq!((serial(background.take_due(u64::MAX)), background.due_ns()), (None, None));
+    }
+
+    #[test]
+    fn none_is_left_once_all_are_taken() {
+        let (mut background, tokens) = background([10, u64::MAX]);
+        background.take(tokens[0]);
+        assert_eq!(background.take_all().map(|forward| forward.serial).collect::<Vec<_>>(), [1]);
+        assert_eq!((background.due_ns(), background.find(1)), (None, None));
+        assert_eq!(background.vacant(), tokens[0]);
     }
 }

@@ -6,7 +6,7 @@
 //! what it does would be hidden from the policy that finds the limit. So a request whose client
 //! leaves keeps its place, and its connection, until the reply begins; but not for much longer than
 //! the client has waited, because a server that holds a request open on purpose may end it when its
-//! connection is closed.
+//! connection is closed. How long that is, and how many may do so, the admission decides.
 
 use weir_accept::upstream::{Outcome, Reason};
 use weir_dispatch::readiness::{Interest, Token};
@@ -14,16 +14,12 @@ use weir_http1::Request;
 use weir_http1::forward::ReplyPart;
 use weir_sys::socket;
 
-use super::forward_failure::{Failure, Limit};
+use super::forward_failure::Failure;
 use super::response::RequestInfo;
 use super::upstream_io::{connect, outcome_of, receive_reply, send_request, try_again};
 use crate::context::WorkerContext;
 use crate::context::forwarded::{Background, CachePart, Forward, Place};
 use crate::context::output::Output;
-
-/// Time for which a request keeps its place, as a multiple of the time that its client has waited.
-/// The limit in flight may be so many times too high and yet be found out.
-const PLACE_KEPT_EACH: u64 = 16;
 
 /// Result of moving bytes until nothing moves.
 #[derive(Clone, Copy)]
@@ -32,6 +28,8 @@ enum Progress {
     /// All that is wanted of the reply has arrived.
     Done,
     Failed(Failure),
+    /// It keeps its place no longer, though the server may answer yet.
+    GivenUp,
 }
 
 /// Begins to forward a request without a client.
@@ -58,9 +56,13 @@ pub(super) fn begin(
 }
 
 /// Takes over a request whose client has left.
-pub(super) fn adopt(mut forward: Box<Forward>, context: &mut WorkerContext) {
-    forward.client_rate = None;
+pub(super) fn adopt(forward: Box<Forward>, context: &mut WorkerContext) {
     let token = context.background.vacant();
+    adopt_as(token, forward, context);
+}
+
+fn adopt_as(token: Token, mut forward: Box<Forward>, context: &mut WorkerContext) {
+    forward.client_rate = None;
     if let (Some(slot), Some(upstreams)) = (forward.socket, &mut context.upstreams) {
         upstreams.sockets.set_client(slot, token);
     }
@@ -71,33 +73,48 @@ pub(super) fn adopt(mut forward: Box<Forward>, context: &mut WorkerContext) {
 
 impl Forward {
     /// Gives up the request, because its connection is closed; or has it go on without a client.
-    pub(super) fn abandon(mut self: Box<Self>, context: &mut WorkerContext) {
-        if self.place != Place::Returned {
-            if self.outlives_client(context) {
-                return adopt(self, context);
-            }
+    pub(super) fn abandon(self: Box<Self>, context: &mut WorkerContext) {
+        let has_returned = self.place == Place::Returned;
+        if !has_returned && self.exchange.status() == 0 {
             context.counters.upstream_departed.one();
-            if self.is_worked_for(context) {
-                let now_ns = context.now_ns();
-                let waited_ns = now_ns.saturating_sub(self.placed_ns);
-                self.departed_until_ns = Some(now_ns + waited_ns * PLACE_KEPT_EACH);
-                self.give_up_flight(context);
-                return adopt(self, context);
-            }
         }
+        if !has_returned && self.outlives_client(context) {
+            adopt(self, context);
+        } else if self.is_worked_for(context) {
+            self.depart(context);
+        } else {
+            self.give_up(context);
+        }
+    }
+
+    /// Gives up the request: its place, and its connection to the server.
+    pub(super) fn give_up(mut self: Box<Self>, context: &mut WorkerContext) {
         self.release(Outcome::Abandoned, context);
         self.give_up_flight(context);
     }
 
-    /// Returns whether the server has the whole request, has not begun to reply, and may have a
-    /// limited number of them.
+    /// Has the request go on without a client until the reply begins.
+    fn depart(mut self: Box<Self>, context: &mut WorkerContext) {
+        self.give_up_flight(context);
+        let now_ns = context.now_ns();
+        let waited_ns = now_ns.saturating_sub(self.arrived_ns);
+        let token = context.background.vacant();
+        self.departure = context
+            .upstreams
+            .as_mut()
+            .map(|all| all.depart(self.upstream, token, self.serial, waited_ns, now_ns));
+        adopt_as(token, self, context);
+    }
+
+    /// Returns whether the server has the whole request, has not begun to reply but for interim
+    /// replies (RFC 9110 section 15.2), and may have a limited number of them.
     fn is_worked_for(&self, context: &WorkerContext) -> bool {
         let is_sent = self.request_taken() && self.exchange.unsent().is_empty();
         let upstreams = context.upstreams.as_ref();
         self.place == Place::Has
             && is_sent
             && self.socket.is_some()
-            && self.exchange.is_unanswered()
+            && self.exchange.status() == 0
             && upstreams.is_some_and(|upstreams| upstreams.is_limited(self.upstream))
     }
 }
@@ -120,10 +137,25 @@ pub(crate) fn end_wait(serial: u64, refusal: Option<Reason>, context: &mut Worke
     ended
 }
 
-/// Ends the requests whose deadline has come.
+/// Ends the requests whose deadline has come: the server's, or that of a place that is kept.
 pub(crate) fn poll(context: &mut WorkerContext) {
-    while let Some(forward) = context.background.take_due(context.now_ns()) {
-        end(forward, Progress::Failed(Failure::Timeout(Limit::Whole)), context);
+    while let Some(mut forward) = context.background.take_due(context.now_ns()) {
+        let failure = forward.late(0, context);
+        end(forward, failure.map_or(Progress::GivenUp, Progress::Failed), context);
+    }
+}
+
+/// Ends a request that loses its place, if it has not ended since.
+pub(crate) fn recall(token: Token, serial: u64, context: &mut WorkerContext) {
+    if let Some(forward) = context.background.take_numbered(token, serial) {
+        end(forward, Progress::GivenUp, context);
+    }
+}
+
+/// Gives up all requests, because the loop ends: the places are for those of other loops.
+pub(crate) fn give_up_all(context: &mut WorkerContext) {
+    for forward in context.background.take_all() {
+        forward.give_up(context);
     }
 }
 
@@ -133,7 +165,7 @@ fn advance(token: Token, mut forward: Box<Forward>, context: &mut WorkerContext)
     context.give_output(output);
     match progress {
         Progress::Waits => {
-            let until_ns = forward.departed_until_ns.unwrap_or(u64::MAX);
+            let until_ns = forward.departure.map_or(u64::MAX, |departure| departure.until_ns);
             let deadline_ns = forward.deadline_ns(context).min(until_ns);
             context.background.put(token, forward, deadline_ns);
         }
@@ -163,9 +195,6 @@ fn drive(forward: &mut Forward, output: &mut Output, context: &mut WorkerContext
             (Ok(sent), Ok(received)) => sent || received,
             (Err(_), Ok(true)) => true,
             (_, Err(Failure::Malformed)) => return Progress::Failed(Failure::Malformed),
-            (Err(failure), _) | (_, Err(failure)) if forward.departed_until_ns.is_some() => {
-                return Progress::Failed(failure);
-            }
             _ => match try_again(forward, context) {
                 Ok(()) => continue,
                 Err(failure) => return Progress::Failed(failure),
@@ -195,17 +224,16 @@ fn watch(forward: &Forward, context: &mut WorkerContext) {
 
 fn end(mut forward: Box<Forward>, progress: Progress, context: &mut WorkerContext) {
     match progress {
-        Progress::Failed(_) if forward.departed_until_ns.is_some() => {
-            forward.release(Outcome::Abandoned, context);
-        }
+        Progress::GivenUp => return forward.give_up(context),
         Progress::Failed(failure) => {
+            forward.note_late(failure, context);
             forward.release(Outcome::Failed, context);
             failure.count(context);
         }
-        _ => {
+        Progress::Waits | Progress::Done => {
             forward.store_reply(context);
             let outcome = match outcome_of(forward.exchange.status()) {
-                Outcome::Answered if forward.departed_until_ns.is_some() => Outcome::Departed,
+                Outcome::Answered if forward.departure.is_some() => Outcome::Departed,
                 outcome => outcome,
             };
             forward.release(outcome, context);

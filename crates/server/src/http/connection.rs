@@ -476,6 +476,8 @@ impl Connection {
         context.counters.never_completed.add((self.sent_earlier == 0).into());
         self.release_input(context);
         match std::mem::replace(&mut self.state, State::Idle) {
+            // The loop ends, and with it what goes on without a client.
+            State::Forward(forward) if reason == CloseReason::Drained => forward.give_up(context),
             State::Forward(forward) => forward.abandon(context),
             State::Follow(wait) => wait.leave(context),
             _ => {}

@@ -56,11 +56,9 @@ impl Forward {
             serial = all.next_serial();
             all.arrive(upstream, asked, token, serial, now_ns)
         });
+        context.counters.upstream_waited.add(matches!(arrived, Some(Arrived::Waits(_))).into());
         let place = match arrived {
-            Some(Arrived::Waits(ticket)) => {
-                context.counters.upstream_waited.one();
-                Place::Waits(ticket)
-            }
+            Some(Arrived::Waits(ticket)) => Place::Waits(ticket),
             Some(Arrived::Refused(reason)) => Place::Refused(reason),
             Some(Arrived::Granted) => Place::Has,
             None => Place::Unavailable,
@@ -86,8 +84,9 @@ impl Forward {
             moved_ns: now_ns,
             content_bytes: 0,
             client_rate: None,
+            arrived_ns: now_ns,
             placed_ns: now_ns,
-            departed_until_ns: None,
+            departure: None,
             cache,
         }
     }
@@ -219,6 +218,9 @@ impl Forward {
         let Some(upstreams) = &mut context.upstreams else { return };
         match std::mem::replace(&mut self.place, Place::Returned) {
             Place::Has => {
+                if let Some(departure) = self.departure {
+                    upstreams.end_departure(self.upstream, departure);
+                }
                 let took_ns = now_ns.saturating_sub(self.placed_ns);
                 upstreams.complete(self.upstream, took_ns, outcome, now_ns);
             }
@@ -238,13 +240,18 @@ impl Forward {
         output: &mut Output,
         context: &mut WorkerContext,
     ) -> Result<(), CloseReason> {
+        self.note_late(failure, context);
+        self.fail(failure, info, output, context)
+    }
+
+    /// Records the failure of a server that is not there in time. One that is slow has not failed.
+    pub(super) fn note_late(&self, failure: Failure, context: &mut WorkerContext) {
         let now_ns = context.now_ns();
         if let (Some(slot), Some(upstreams)) = (self.socket, &mut context.upstreams)
             && failure == Failure::Timeout(Limit::Connect)
         {
             upstreams.note_failure(slot, now_ns);
         }
-        self.fail(failure, info, output, context)
     }
 
     /// Answers in the server's place; fails if its reply has begun.

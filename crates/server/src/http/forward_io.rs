@@ -5,7 +5,6 @@ use std::io;
 use std::ops::DerefMut;
 use std::sync::Arc;
 
-use weir_accept::upstream::Outcome;
 use weir_cache::Stored;
 use weir_dispatch::readiness::Interest;
 use weir_http1::forward::ReplyPart;
@@ -363,7 +362,7 @@ trait ForwardingClient: ClientIo {
         forward.is_recorded = true;
         if status == 101 || forward.exchange.is_event_stream() {
             // It is open for hours, and no request that the server works at.
-            forward.return_place(Outcome::Answered, context);
+            forward.return_place(outcome_of(status), context);
         }
         let info = self.request_info();
         let Some(output) = self.output() else { return };

@@ -137,7 +137,7 @@ pub(super) fn output_bytes_max(forward: &Forward) -> usize {
     if forward.is_copying() { usize::MAX } else { OUTPUT_BYTES_MAX }
 }
 
-/// Gives up a connection that has failed, so that another is tried.
+/// Gives up a connection that has failed, so that another is tried; not for a client that has gone.
 pub(super) fn try_again(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
     let now_ns = context.now_ns();
     let Some((slot, upstreams)) = forward.socket.take().zip(context.upstreams.as_mut()) else {
@@ -151,7 +151,8 @@ pub(super) fn try_again(forward: &mut Forward, context: &mut WorkerContext) -> R
         upstreams.note_failure(slot, now_ns);
     }
     upstreams.give_back(slot, false, now_ns);
-    let may_repeat = (is_reused || is_new) && forward.exchange.may_repeat();
+    let is_wanted = forward.departure.is_none();
+    let may_repeat = is_wanted && (is_reused || is_new) && forward.exchange.may_repeat();
     if !may_repeat || forward.attempts >= ATTEMPTS_MAX {
         return Err(if is_new { Failure::Unreachable } else { Failure::BrokeOff });
     }

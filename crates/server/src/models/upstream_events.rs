@@ -1,12 +1,12 @@
-//! Events at the upstreams of a loop: on connections to servers, ends of waits, deadlines. Knows not
-//! how a connection is then served.
+//! Events at the upstreams of a loop: on connections to servers, ends of waits, deadlines. Knows
+//! not how a connection is then served.
 
-use weir_accept::upstream::Outcome;
+use weir_accept::upstream::{Granted, Outcome};
 use weir_dispatch::readiness::Token;
 
 use super::readiness_driver::{Driven, TokenOwner};
 use crate::http::background;
-use crate::upstream::shared::Grant;
+use crate::upstream::shared::{Grant, Whose};
 use crate::worker::{Model, Worker};
 
 /// Model whose connections forward requests.
@@ -53,11 +53,21 @@ impl<M: Forwarding> Worker<M> {
     }
 
     /// Ends the wait of a request for a place at an upstream. Returns the connection of its client,
-    /// which is to be served; `None` if no wait is over.
+    /// which is to be served; `None` if no wait is over. Requests without a client are served here.
     pub(super) fn next_granted(&mut self) -> Option<Token> {
         loop {
             let grant = self.core.context.upstreams.as_mut()?.next_grant()?;
-            let Grant { upstream, token, serial, refusal } = grant;
+            let Grant { upstream, granted } = grant;
+            let &Whose { token, serial, .. } = granted.whose();
+            let refusal = match granted {
+                Granted::Place(_) => None,
+                Granted::Refusal(_, reason) => Some(reason),
+                Granted::Recall(_) => {
+                    background::recall(token, serial, &mut self.core.context);
+                    M::settle_upstreams(self);
+                    continue;
+                }
+            };
             let now_ns = self.core.context.now_ns();
             let conn = self.core.table.conn_of(token);
             let forward = conn.and_then(|conn| conn.forwarded());

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use weir_accept::Limit;
-use weir_accept::upstream::{Arrived, Asked, Granted, Outcome, Reason, Ticket};
+use weir_accept::upstream::{Arrived, Asked, Departure, Granted, Outcome, Reason, Ticket};
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
 use weir_sys::pipe::Pipe;
@@ -55,11 +55,11 @@ pub(crate) struct Upstreams {
     offset_ns: u64,
     /// Connections to the servers.
     pub sockets: Sockets,
-    /// Requests whose wait is over.
+    /// Requests whose wait is over, or that lose their place.
     grants: VecDeque<Grant>,
     /// Requests whose wait for the reply to another is over.
     landings: VecDeque<Landing>,
-    /// Earliest time at which a request may have become stale.
+    /// Earliest time at which a request may have become stale, or may lose its place.
     due_ns: Option<u64>,
     search_ns: u64,
     serial: u64,
@@ -144,6 +144,32 @@ impl Upstreams {
         self.shared.admission(upstream).withdraw(ticket)
     }
 
+    /// Has a request keep its place whose client has gone, after a wait of `waited_ns`. `token`:
+    /// its own from now on. Returns how long it may.
+    pub(crate) fn depart(
+        &mut self,
+        upstream: usize,
+        token: Token,
+        serial: u64,
+        waited_ns: u64,
+        now_ns: u64,
+    ) -> Departure {
+        let whose = Whose { loop_index: self.loop_index, token, serial };
+        let mut admission = self.shared.admission(upstream);
+        let mut departure = admission.depart(now_ns + self.offset_ns, waited_ns, whose);
+        let due_ns = admission.due_ns().map(|due_ns| due_ns.saturating_sub(self.offset_ns));
+        drop(admission);
+        self.due_ns = self.due_ns.into_iter().chain(due_ns).min();
+        self.hand_out(upstream, now_ns);
+        departure.until_ns = departure.until_ns.saturating_sub(self.offset_ns);
+        departure
+    }
+
+    /// Records the end of a request whose client had gone. Its place is to be given back.
+    pub(crate) fn end_departure(&self, upstream: usize, departure: Departure) {
+        self.shared.admission(upstream).end_departure(departure);
+    }
+
     /// Gives back a place.
     pub(crate) fn complete(
         &mut self,
@@ -156,21 +182,33 @@ impl Upstreams {
         self.hand_out(upstream, now_ns);
     }
 
-    /// Tells those whose wait is over, in whatever loop they are.
+    /// Tells those whose wait is over, or that lose their place, in whatever loop they are.
     fn hand_out(&mut self, upstream: usize, now_ns: u64) {
         let shared_ns = now_ns + self.offset_ns;
         loop {
             let next = self.shared.admission(upstream).next(shared_ns);
-            let (whose, refusal) = match next {
-                None => return,
-                Some(Granted::Place(whose)) => (whose, None),
-                Some(Granted::Refusal(whose, reason)) => (whose, Some(reason)),
-            };
-            let grant = Grant { upstream, token: whose.token, serial: whose.serial, refusal };
-            if whose.loop_index == self.loop_index {
+            let Some(granted) = next else { return };
+            let grant = Grant { upstream, granted };
+            let loop_index = granted.whose().loop_index;
+            if loop_index == self.loop_index {
                 self.grants.push_back(grant);
-            } else {
-                self.shared.send(whose.loop_index, grant);
+                continue;
+            }
+            let is_sent = self.shared.send(loop_index, grant);
+            if !is_sent && matches!(granted, Granted::Place(_)) {
+                // Its loop has just ended.
+                self.shared.admission(upstream).complete(shared_ns, 0, Outcome::Abandoned);
+            }
+        }
+    }
+
+    /// Gives back the places that were handed out to a loop that ends. None of its requests may be
+    /// left.
+    pub(crate) fn end(&mut self, now_ns: u64) {
+        self.shared.take_last_mail(self.loop_index, &mut self.grants);
+        while let Some(Grant { upstream, granted }) = self.grants.pop_front() {
+            if matches!(granted, Granted::Place(_)) {
+                self.complete(upstream, 0, Outcome::Abandoned, now_ns);
             }
         }
     }
@@ -181,12 +219,12 @@ impl Upstreams {
         self.shared.take_landings(self.loop_index, &mut self.landings);
     }
 
-    /// Removes and returns a request whose wait is over.
+    /// Removes and returns a request whose wait is over, or that loses its place.
     pub(crate) fn next_grant(&mut self) -> Option<Grant> {
         self.grants.pop_front()
     }
 
-    /// Returns whether the wait of a request is over.
+    /// Returns whether the wait of a request is over, or one loses its place.
     pub(crate) fn has_grants(&self) -> bool {
         !(self.grants.is_empty() && self.landings.is_empty())
     }
@@ -197,7 +235,8 @@ impl Upstreams {
         self.due_ns.into_iter().chain(search_ns).min()
     }
 
-    /// Refuses requests that have become stale, and closes connections that were idle for long.
+    /// Refuses requests that have become stale, takes back places, and closes connections that were
+    /// idle for long.
     pub(crate) fn poll(&mut self, now_ns: u64) {
         if self.due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
             for upstream in 0..self.config.upstreams.len() {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use weir_accept::upstream::{Admission, Reason};
+use weir_accept::upstream::{Admission, Granted};
 use weir_cache::{Cache, CacheTotals};
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
@@ -20,7 +20,8 @@ use crate::config::Config;
 /// requests that a server is given lie apart.
 const SHARE_STEP: u64 = 619;
 
-/// A request that waits: the loop and the connection of its client.
+/// A request that waits, or whose client has gone: its loop, and the connection of its client or
+/// its token without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Whose {
     pub loop_index: usize,
@@ -29,16 +30,11 @@ pub(crate) struct Whose {
     pub serial: u64,
 }
 
-/// The end of a request's wait.
+/// What becomes of a request at the admission to an upstream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     pub upstream: usize,
-    /// The connection of its client.
-    pub token: Token,
-    /// Number of the request among those of the loop.
-    pub serial: u64,
-    /// Reason for its refusal; `None` if it has a place.
-    pub refusal: Option<Reason>,
+    pub granted: Granted<Whose>,
 }
 
 struct Server {
@@ -66,8 +62,15 @@ pub(crate) struct Landing {
 }
 
 #[derive(Default)]
+struct Grants {
+    sent: Vec<Grant>,
+    /// True once the loop takes no more.
+    is_closed: bool,
+}
+
+#[derive(Default)]
 struct Mailbox {
-    grants: Mutex<Vec<Grant>>,
+    grants: Mutex<Grants>,
     landings: Mutex<Vec<Landing>>,
     waker: OnceLock<Arc<Waker>>,
 }
@@ -121,18 +124,33 @@ impl SharedUpstreams {
         admission.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends the end of a wait to another loop.
-    pub(super) fn send(&self, loop_index: usize, grant: Grant) {
-        let Some(mailbox) = self.mailboxes.get(loop_index) else { return };
-        mailbox.grants.lock().unwrap_or_else(PoisonError::into_inner).push(grant);
+    /// Sends a grant to another loop; returns false if that has ended.
+    pub(super) fn send(&self, loop_index: usize, grant: Grant) -> bool {
+        let Some(mailbox) = self.mailboxes.get(loop_index) else { return false };
+        let mut grants = mailbox.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        if grants.is_closed {
+            return false;
+        }
+        grants.sent.push(grant);
+        drop(grants);
         if let Some(waker) = mailbox.waker.get() {
             waker.wake();
         }
+        true
     }
 
     pub(super) fn take_mail(&self, loop_index: usize, grants: &mut VecDeque<Grant>) {
         let Some(mailbox) = self.mailboxes.get(loop_index) else { return };
-        grants.extend(mailbox.grants.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
+        let mut mail = mailbox.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        grants.extend(mail.sent.drain(..));
+    }
+
+    /// Takes the last grants of a loop that ends: others are refused.
+    pub(super) fn take_last_mail(&self, loop_index: usize, grants: &mut VecDeque<Grant>) {
+        let Some(mailbox) = self.mailboxes.get(loop_index) else { return };
+        let mut mail = mailbox.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        mail.is_closed = true;
+        grants.extend(mail.sent.drain(..));
     }
 
     /// Sends the ends of waits to the loops of those who waited, each with one call of its waker.
@@ -229,5 +247,30 @@ impl SharedUpstreams {
 impl fmt::Debug for SharedUpstreams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedUpstreams").field("upstreams", &self.upstreams.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_that_has_ended_takes_no_more_grants() {
+        let shared = SharedUpstreams {
+            epoch: Instant::now(),
+            upstreams: Vec::new(),
+            mailboxes: vec![Mailbox::default()],
+            cache: None,
+            checks: [0.into(), 0.into()],
+        };
+        let whose = Whose { loop_index: 0, token: Token::default(), serial: 1 };
+        let grant = Grant { upstream: 0, granted: Granted::Place(whose) };
+        let mut grants = VecDeque::new();
+        assert!(shared.send(0, grant));
+        shared.take_last_mail(0, &mut grants);
+        assert_eq!(grants.len(), 1);
+        assert!(!shared.send(0, grant) && !shared.send(1, grant));
+        shared.take_mail(0, &mut grants);
+        assert_eq!(grants.len(), 1);
     }
 }

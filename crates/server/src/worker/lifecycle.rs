@@ -7,6 +7,7 @@ use weir_stats::LoopReport;
 use super::model::{Model, Worker};
 use crate::context::close_reason::CloseReason;
 use crate::control::{FINAL_REPORT, Phase};
+use crate::http::background;
 
 /// Time for which a client that has sent nothing yet may delay a server told to stop, nanoseconds.
 const FIRST_REQUEST_NS: u64 = 500_000_000;
@@ -91,11 +92,18 @@ impl<M: Model> Worker<M> {
         }
     }
 
-    /// Ends the loop: closes open connections, and reports the counters.
+    /// Ends the loop: closes open connections, leaves the places at upstreams to other loops, and
+    /// reports the counters.
     pub(crate) fn end(&mut self) {
         self.core.context.draining = true;
         let all = self.core.table.find(0, usize::MAX, |_| true);
         all.into_iter().for_each(|slot| M::close(self, slot, CloseReason::Drained));
+        let context = &mut self.core.context;
+        background::give_up_all(context);
+        let now_ns = context.now_ns();
+        if let Some(upstreams) = &mut context.upstreams {
+            upstreams.end(now_ns);
+        }
         if let Some(log) = &mut self.core.context.log {
             log.flush();
         }

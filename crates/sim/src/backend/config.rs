@@ -70,6 +70,8 @@ pub struct Backend {
     pub patience_ns: u64,
     /// Part of the requests that are of the high class.
     pub high_share: f64,
+    /// Part of the requests that the server never replies to. They occupy no worker.
+    pub hung_share: f64,
     /// A time in which it can do less.
     pub impairment: Option<Impairment>,
     /// Admission to it.
@@ -94,6 +96,7 @@ impl Backend {
             rate: overload * workers as f64 * 1e9 / service_ns,
             patience_ns: u64::MAX,
             high_share: 0.0,
+            hung_share: 0.0,
             impairment: None,
             admission: UpstreamConfig::default(),
             duration_ns: 60_000_000_000,

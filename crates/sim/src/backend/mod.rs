@@ -6,6 +6,7 @@
 //! policies do, and not luck.
 
 mod config;
+mod in_flight;
 mod server;
 
 pub use config::{Backend, Impairment, Service, Sharing};
@@ -16,6 +17,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use weir_accept::upstream::{Admission, Arrived, Asked, Class, Granted, Outcome};
 
 use crate::time::SECOND_NS;
+use in_flight::InFlight;
 use server::{Job, Request, Server};
 
 /// A second of a run.
@@ -42,6 +44,9 @@ struct Run<'a> {
     arrivals: Xoshiro256PlusPlus,
     admission: Admission<Request>,
     server: Server<'a>,
+    in_flight: InFlight,
+    /// Number of requests so far.
+    requests: u64,
     seconds: Vec<Second>,
 }
 
@@ -53,13 +58,16 @@ pub fn run(backend: &Backend) -> Vec<Second> {
         arrivals: Xoshiro256PlusPlus::seed_from_u64(backend.seed),
         admission: Admission::new(&backend.admission),
         server: Server::new(backend),
+        in_flight: InFlight::new(backend.patience_ns),
+        requests: 0,
         seconds: vec![Second::default(); backend.duration_ns.div_ceil(SECOND_NS) as usize],
     };
     let mut arrival_ns = 0;
     loop {
         let end_ns = run.server.next_end_ns();
         let due_ns = run.admission.due_ns().map_or(u64::MAX, |due_ns| due_ns + 1);
-        let now_ns = arrival_ns.min(end_ns).min(due_ns);
+        let leave_ns = run.in_flight.due_ns();
+        let now_ns = arrival_ns.min(end_ns).min(due_ns).min(leave_ns);
         if now_ns >= backend.duration_ns {
             return run.seconds;
         }
@@ -67,6 +75,8 @@ pub fn run(backend: &Backend) -> Vec<Second> {
             run.end(now_ns);
         } else if now_ns == arrival_ns {
             arrival_ns += run.arrive(now_ns);
+        } else if now_ns == leave_ns {
+            run.in_flight.poll(now_ns, &mut run.admission);
         }
         run.hand_out(now_ns);
     }
@@ -81,10 +91,14 @@ impl Run<'_> {
     fn arrive(&mut self, now_ns: u64) -> u64 {
         let is_high = self.arrivals.random::<f64>() < self.backend.high_share;
         let class = if is_high { Class::High } else { Class::Normal };
-        let request = Request { arrived_ns: now_ns, is_high };
+        let hung_share = self.backend.hung_share;
+        let is_hung = hung_share > 0.0 && self.arrivals.random::<f64>() < hung_share;
+        let number = self.requests;
+        self.requests += 1;
+        let request = Request { arrived_ns: now_ns, is_high, is_hung, number };
         let asked = Asked { class, user: self.arrivals.random() };
         match self.admission.arrive(now_ns, asked, request) {
-            Arrived::Granted => self.server.send(now_ns, request),
+            Arrived::Granted => self.send(now_ns, request),
             Arrived::Waits(_) => {}
             Arrived::Refused(_) => self.second(now_ns).refused += 1,
         }
@@ -95,7 +109,10 @@ impl Run<'_> {
     /// A request leaves the server.
     fn end(&mut self, now_ns: u64) {
         let Some(Job { request, sent_ns, mut outcome }) = self.server.end(now_ns) else { return };
-        if outcome == Outcome::Answered && now_ns - request.arrived_ns > self.backend.patience_ns {
+        // One that was given up has no place any more.
+        let sent = self.in_flight.remove(request.number, &mut self.admission);
+        let Some(sent) = sent else { return };
+        if outcome == Outcome::Answered && sent.departure.is_some() {
             outcome = Outcome::Departed;
         }
         self.admission.complete(now_ns, now_ns - sent_ns, outcome);
@@ -113,12 +130,22 @@ impl Run<'_> {
         }
     }
 
-    /// Sends the requests that have a place now, and refuses others.
+    /// Sends a request that has a place.
+    fn send(&mut self, now_ns: u64, request: Request) {
+        self.in_flight.add(now_ns, request);
+        self.server.send(now_ns, request);
+    }
+
+    /// Sends the requests that have a place now, refuses others, and gives up those whose places
+    /// are kept no longer.
     fn hand_out(&mut self, now_ns: u64) {
         while let Some(granted) = self.admission.next(now_ns) {
             match granted {
-                Granted::Place(request) => self.server.send(now_ns, request),
+                Granted::Place(request) => self.send(now_ns, request),
                 Granted::Refusal(..) => self.second(now_ns).refused += 1,
+                Granted::Recall(request) => {
+                    self.in_flight.give_up(now_ns, request.number, &mut self.admission);
+                }
             }
         }
     }

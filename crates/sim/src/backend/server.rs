@@ -18,6 +18,10 @@ pub(super) struct Request {
     /// Time at which it came to the admission.
     pub arrived_ns: u64,
     pub is_high: bool,
+    /// True if the server never replies to it.
+    pub is_hung: bool,
+    /// Number of the request among all.
+    pub number: u64,
 }
 
 /// A request at the server.
@@ -57,6 +61,9 @@ impl<'a> Server<'a> {
 
     /// Takes a request.
     pub(super) fn send(&mut self, now_ns: u64, request: Request) {
+        if request.is_hung {
+            return;
+        }
         let mut job = Job { request, sent_ns: now_ns, outcome: Outcome::Answered };
         if self.served.len() + self.waiting.len() >= self.backend.refuses_beyond {
             job.outcome = Outcome::Refused;

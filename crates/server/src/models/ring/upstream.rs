@@ -96,18 +96,14 @@ impl RingWorker {
             items += 1;
         }
         while let Some(token) = self.next_landed() {
-            self.core.context.serving = token;
-            if let Some(conn) = self.core.table.conn(token.slot) {
-                let action = conn.resume(&mut self.core.context);
-                self.follow(token.slot, action);
-                items += 1;
-            }
+            items += u64::from(self.resume(token));
         }
         items
     }
 
-    /// Closes all connections to upstreams.
+    /// Closes all connections to upstreams, and gives up what goes on without a client.
     pub(super) fn close_upstreams(&mut self) {
+        background::give_up_all(&mut self.core.context);
         if let Some(upstreams) = &mut self.core.context.upstreams {
             upstreams.sockets.close_all();
         }

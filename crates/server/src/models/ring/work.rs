@@ -147,17 +147,18 @@ impl RingWorker {
                 break;
             }
             let Some(token) = self.model.yielded.pop_front() else { break };
-            if !self.is_current(token) {
-                continue;
-            }
-            self.core.context.serving = token;
-            if let Some(conn) = self.core.table.conn(token.slot) {
-                let action = conn.resume(&mut self.core.context);
-                self.follow(token.slot, action);
-                items += 1;
-            }
+            items += u64::from(self.resume(token));
         }
         items
+    }
+
+    /// Lets a connection that has waited for others continue; returns whether it is still there.
+    pub(super) fn resume(&mut self, token: Token) -> bool {
+        self.core.context.serving = token;
+        let Some(conn) = self.core.table.conn_of(token) else { return false };
+        let action = conn.resume(&mut self.core.context);
+        self.follow(token.slot, action);
+        true
     }
 
     /// Carries out a connection's actions until an operation for it is under way.
