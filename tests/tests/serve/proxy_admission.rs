@@ -85,13 +85,6 @@ fn until_counted(server: &Server, name: &str, value: u64) {
     });
 }
 
-/// Waits until the loop has seen what was sent before: it answers this itself, and in order.
-fn until_seen(server: &Server) {
-    let mut client = server.connect();
-    client.send(request("TRACE", "/", &[]));
-    assert!(client.reply().status >= 400);
-}
-
 fn requests_of_the_high_class_are_sent_first(setup: &Setup) {
     let gate = Gate::default();
     let at_origin = gate.clone();
@@ -101,9 +94,11 @@ fn requests_of_the_high_class_are_sent_first(setup: &Setup) {
     });
     let server = proxy(setup, &origin.url(), &["--high-priority", "/pay"]);
     let mut clients = [server.connect(), server.connect(), server.connect()];
-    for (client, target) in clients.iter_mut().zip(["/first", "/normal", "/pay/now"]) {
+    for (client, (target, nth)) in
+        clients.iter_mut().zip([("/first", 1), ("/normal", 2), ("/pay/now", 3)])
+    {
         client.send(request("GET", target, &[]));
-        until_seen(&server);
+        until_counted(&server, "upstream_requests", nth);
     }
     gate.open();
     for client in &mut clients {
@@ -166,7 +161,7 @@ fn what_a_post_streams_keeps_its_place_to_its_end(setup: &Setup) {
     let head = stream.head().unwrap();
     let mut other = server.connect();
     other.send(request("GET", "/", &[]));
-    until_seen(&server);
+    until_counted(&server, "upstream_requests", 2);
     assert_waits(1, || origin.opened());
     gate.open();
     assert_eq!(stream.body(head).unwrap().text(), "data: 1\n");
@@ -191,7 +186,7 @@ fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone(s
     thread::sleep(Duration::from_millis(500));
     let mut second = server.connect();
     second.send(request("GET", "/second", &[]));
-    until_seen(&server);
+    until_counted(&server, "upstream_requests", 2);
     drop(first);
     until_counted(&server, "upstream_departed", 1);
     assert_waits(1, || origin.received().len());
@@ -218,7 +213,7 @@ fn an_interim_reply_does_not_end_the_server_s_work(setup: &Setup) {
     thread::sleep(Duration::from_millis(500));
     let mut second = server.connect();
     second.send(request("GET", "/second", &[]));
-    until_seen(&server);
+    until_counted(&server, "upstream_requests", 2);
     drop(first);
     until_counted(&server, "upstream_departed", 1);
     assert_waits(1, || origin.opened());
@@ -251,7 +246,7 @@ fn a_client_has_waited_since_it_asked_for_a_place(setup: &Setup) {
     drop(second);
     let mut third = server.connect();
     third.send(request("GET", "/third", &[]));
-    until_seen(&server);
+    until_counted(&server, "upstream_requests", 3);
     thread::sleep(Duration::from_millis(300));
     assert_waits(2, || origin.received().len());
     gate.open();
