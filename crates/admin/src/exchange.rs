@@ -60,7 +60,7 @@ enum State {
     Over,
 }
 
-/// One connection: one request and its reply.
+/// A connection: a request and its reply.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     state: State,

@@ -40,7 +40,7 @@ pub enum Reason {
     Excess,
 }
 
-/// What becomes of a request that waited, or whose client has gone.
+/// End of the wait of a request, or of the place of one whose client has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granted<T> {
     /// It has a place.

@@ -30,7 +30,7 @@ pub(crate) struct Whose {
     pub serial: u64,
 }
 
-/// What becomes of a request at the admission to an upstream.
+/// Decision of the admission to an upstream about a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     pub upstream: usize,

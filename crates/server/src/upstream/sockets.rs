@@ -38,7 +38,7 @@ pub(crate) struct UpstreamSocket {
     /// True while the mechanism is to be told something.
     is_changed: bool,
     idle_since_ns: u64,
-    /// What a ring receives and sends for it; `None` where calls are made on the socket.
+    /// Bytes that a ring receives and sends for it; `None` where calls are made on the socket.
     pub ring: Option<Box<RingIo>>,
 }
 
