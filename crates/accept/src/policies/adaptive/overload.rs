@@ -31,6 +31,10 @@ const PASSED_STEP: f64 = 0.1;
 /// Share of SYNs dropped from which demand is far beyond capacity.
 const EXCESS_DROPPED: f64 = 0.1;
 
+/// Share of SYNs dropped from which a queue longer than keeps the loop busy is of no use. It is small
+/// because a long queue causes refusals itself, by what it costs.
+const SHORT_DROPPED: f64 = 0.02;
+
 /// Weight of a tick in the smoothed share of SYNs dropped.
 const EXCESS_PART: f64 = 0.05;
 
@@ -160,6 +164,11 @@ impl Overload {
     /// Returns the degree to which demand exceeds capacity, from 0 to 1.
     pub(super) fn excess(&self) -> f64 {
         (self.dropped / EXCESS_DROPPED).min(1.0)
+    }
+
+    /// Returns the degree, from 0 to 1, to which a long queue is shortened.
+    pub(super) fn shortening(&self) -> f64 {
+        (self.dropped / SHORT_DROPPED).min(1.0)
     }
 
     /// Returns the share of SYNs to drop by chance.
