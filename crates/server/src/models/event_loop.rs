@@ -84,7 +84,7 @@ impl<M: Mechanism> RunWorker for Worker<EventLoop<M>> {
 
     fn run(mut self) {
         while !self.core.is_over() {
-            self.publish();
+            self.publish_before_wait();
             self.model.driver.getevents_phase(&mut self.core);
             self.core.accepts_all = self.model.driver.accepts_all();
             self.accept_phase();

@@ -293,13 +293,14 @@ impl<C> LoopCore<C> {
             .map(|due_ns| Duration::from_nanos(due_ns.saturating_sub(self.context.now_ns())))
     }
 
-    /// Returns when something other than a connection's deadline is due: a policy, log lines, or
-    /// the end of a pause.
+    /// Returns when something other than a connection's deadline is due: a policy, log lines,
+    /// statistics, or the end of a pause.
     pub(crate) fn upkeep_ns(&self) -> Option<u64> {
         let log_ns = self.context.log.as_ref().and_then(LogBuffer::due_ns);
         let policies = self.listeners.iter().filter_map(Listener::due_ns);
         let upstreams_ns = self.context.upstreams_due_ns();
-        policies.chain(log_ns).chain(upstreams_ns).chain(self.paused_until_ns).min()
+        let others_ns = [log_ns, upstreams_ns, self.publisher.due_ns(), self.paused_until_ns];
+        policies.chain(others_ns.into_iter().flatten()).min()
     }
 
     /// Records a work-phase that has ended.

@@ -112,7 +112,17 @@ impl<M: Model> Worker<M> {
         self.core.control.send_report(FINAL_REPORT, report);
     }
 
-    /// Publishes the counters so far. To be called before each wait.
+    /// Publishes the counters so far, unless that was done a moment ago. To be called before each
+    /// wait.
+    #[inline]
+    pub(crate) fn publish_before_wait(&mut self) {
+        let now_ns = self.core.context.now_ns();
+        if self.core.publisher.is_due_before_wait(now_ns) {
+            self.publish();
+        }
+    }
+
+    /// Publishes the counters so far.
     #[inline]
     pub(crate) fn publish(&mut self) {
         if self.core.publisher.is_on() {

@@ -56,7 +56,7 @@ impl<M: Mechanism> RunWorker for Fibers<M> {
 
     fn run(mut self) {
         while !self.worker.borrow().core.is_over() {
-            self.worker.borrow_mut().publish();
+            self.worker.borrow_mut().publish_before_wait();
             self.worker.borrow_mut().getevents_phase();
             self.run_fibers();
             self.worker.borrow_mut().end_iteration();

@@ -209,7 +209,7 @@ impl RingWorker {
     /// in the same call.
     fn run_iteration(&mut self) {
         self.core.enter_phase(LoopPhase::Getevents);
-        self.publish();
+        self.publish_before_wait();
         self.start_accepts();
         self.receive_starved();
         self.begin_upstream_ops();
