@@ -1,9 +1,12 @@
-//! The configuration file: TOML whose keys are the names of the options. It is converted to
-//! arguments, so that every value is parsed and checked by the same code as on the command line.
-//! Upstreams and routes may be tables.
+//! Options that the command line leaves out: those of the environment, and of the configuration
+//! file, a TOML file whose keys are the names of the options. Both are converted to arguments, so
+//! that every value is parsed and checked by the same code as on the command line. Upstreams and
+//! routes may be tables.
 
+mod environment;
 mod option;
 mod placed;
+mod show;
 mod tables;
 
 use std::ffi::OsString;
@@ -19,36 +22,81 @@ use option::option;
 use placed::Source;
 pub(crate) use tables::{RouteTable, Tables, UpstreamTable};
 
-/// The arguments of the command line and of the configuration file.
+/// Ids of the options that name a file, and that print one.
+const CONFIG: &str = "config";
+const PRINT: &str = "print_config";
+
+/// The variables of an environment.
+pub(crate) type Environment = [(OsString, OsString)];
+
+/// The arguments of the command line, of the environment and of the configuration file.
+#[derive(Debug, Default)]
 pub(crate) struct Merged {
     pub args: Vec<OsString>,
     pub tables: Tables,
+    /// Ids of the options that the environment and the file gave.
+    by_environment: Vec<String>,
+    by_file: Vec<String>,
+    /// The tables of the file, as a file.
+    file_tables: String,
 }
 
-/// Inserts the arguments from the configuration file, if one is named, before those of the command
-/// line. Options given on the command line take precedence.
+/// An option found outside of the command line, with an argument for each value.
+struct Found {
+    id: String,
+    args: Vec<OsString>,
+}
+
+/// Inserts the arguments from the configuration file, if one is named, and those from the
+/// environment before those of the command line. The command line takes precedence over the
+/// environment, and that over the file.
 ///
 /// # Errors
-/// A sentence with its line and column: the file cannot be read, is not TOML, or contains a key or
-/// value that no option accepts.
-pub(crate) fn with_config_file(
+/// A sentence, with its line and column if it is about a file: the file cannot be read, is not
+/// TOML, or contains a key or value that no option accepts, or a variable does.
+pub(crate) fn merge(
     args: Vec<OsString>,
     matches: &ArgMatches,
+    environment: &Environment,
 ) -> Result<Merged, String> {
-    let alone = |args| Ok(Merged { args, tables: Tables::default() });
     let Some((name @ ("serve" | "proxy"), given)) = matches.subcommand() else {
-        return alone(args);
+        return Ok(Merged { args, ..Merged::default() });
     };
-    let Some(path) = given.get_one::<PathBuf>("config") else { return alone(args) };
-    let file = read(path, &subcommand(name), given)?;
-    let mut merged: Vec<OsString> = args.iter().take(2).cloned().collect();
-    merged.extend(file.args);
-    merged.extend(args.into_iter().skip(2));
-    // The command line alone was sound, so whatever is wrong now is the file's fault.
-    Cli::command()
-        .try_get_matches_from(&merged)
-        .map_err(|error| format!("{}: {}", path.display(), one_sentence(&error)))?;
-    Ok(Merged { args: merged, tables: file.tables })
+    let command = subcommand(name);
+    let mut is_given: Vec<String> = Vec::new();
+    let by_line = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
+    let mut found = environment::options(environment, &command)?;
+    found.retain(|each| !by_line(&each.id));
+    is_given.extend(found.iter().map(|each| each.id.clone()));
+    let is_known = |id: &str| by_line(id) || is_given.iter().any(|each| each == id);
+    let path = given.get_one::<PathBuf>(CONFIG).map(PathBuf::as_path);
+    let path = path.or_else(|| environment::file(environment).map(Path::new));
+    let mut merged = match path {
+        Some(path) => read(path, &command, &is_known)?,
+        None => Merged::default(),
+    };
+    let by_file = std::mem::take(&mut merged.args);
+    merged.args = args.iter().take(2).cloned().collect();
+    merged.args.extend(by_file);
+    merged.args.extend(found.into_iter().flat_map(|each| each.args));
+    merged.by_environment = is_given;
+    merged.args.extend(args.into_iter().skip(2));
+    // The command line alone was sound, so whatever is wrong now is the fault of the others.
+    Cli::command().try_get_matches_from(&merged.args).map_err(|error| {
+        let place = path.map_or("the environment".into(), |path| path.display().to_string());
+        format!("{place}: {}", one_sentence(&error))
+    })?;
+    Ok(merged)
+}
+
+/// Returns the options in force as a configuration file, if the command line asks for that.
+/// `line`: the matches of the command line alone.
+pub(crate) fn shown(merged: &Merged, line: &ArgMatches) -> Option<String> {
+    let (name @ ("serve" | "proxy"), line) = line.subcommand()? else { return None };
+    let is_asked = line.try_get_one::<bool>(PRINT).ok().flatten() == Some(&true);
+    let all = Cli::command().try_get_matches_from(&merged.args).ok()?;
+    let all = all.subcommand_matches(name).filter(|_| is_asked)?;
+    Some(show::show(&subcommand(name), all, line, merged))
 }
 
 fn subcommand(name: &str) -> Command {
@@ -57,23 +105,22 @@ fn subcommand(name: &str) -> Command {
     cli.find_subcommand(name).cloned().unwrap_or_default()
 }
 
-fn read(path: &Path, command: &Command, given: &ArgMatches) -> Result<Merged, String> {
+fn read(path: &Path, command: &Command, is_given: &dyn Fn(&str) -> bool) -> Result<Merged, String> {
     let text =
         std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let table = document::parse(&text).map_err(|why| format!("{}: {why}", path.display()))?;
-    settings(table.get_ref(), Source { path, text: &text }, command, given)
+    settings(table.get_ref(), Source { path, text: &text }, command, is_given)
 }
 
-/// Converts a file. `given`: the options of the command line.
+/// Converts a file. `is_given`: whether the command line or the environment give an option.
 fn settings(
     file: &DeTable<'_>,
     source: Source<'_>,
     command: &Command,
-    given: &ArgMatches,
+    is_given: &dyn Fn(&str) -> bool,
 ) -> Result<Merged, String> {
     let serves = command.get_name() == "serve";
-    let is_given = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
-    let mut merged = Merged { args: Vec::new(), tables: Tables::default() };
+    let mut merged = Merged::default();
     for (key, value) in file {
         if serves && merged.tables.take(key, value, source)? {
             continue;
@@ -85,13 +132,18 @@ fn settings(
                 // A path that looks like an option is still a path.
                 let dash = if text.starts_with('-') { "./" } else { "" };
                 merged.args.push(format!("{dash}{text}").into());
+                merged.by_file.push("root".into());
             }
             continue;
         }
-        let (id, args) = option(key, value, source, command)?;
-        if !is_given(&id) {
-            merged.args.extend(args);
+        let found = option(key, value, source, command)?;
+        if !is_given(&found.id) {
+            merged.args.extend(found.args);
+            merged.by_file.push(found.id);
         }
+    }
+    if serves {
+        merged.file_tables = show::tables(source.text, &["upstream", "route"]);
     }
     Ok(merged)
 }
@@ -105,7 +157,8 @@ mod tests {
         let table = document::parse(file).unwrap();
         let given = matches.subcommand_matches("serve").unwrap();
         let source = Source { path: Path::new("f"), text: file };
-        settings(table.get_ref(), source, &subcommand("serve"), given)
+        let is_given = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
+        settings(table.get_ref(), source, &subcommand("serve"), &is_given)
     }
 
     fn merged(file: &str, line: &[&str]) -> Result<Vec<String>, String> {
@@ -164,6 +217,80 @@ mod tests {
             let error = read(file, &["weir", "serve"]).err().unwrap_or_default();
             assert!(error.contains(says), "{file:?}: {error}");
         }
+    }
+
+    fn by_environment(line: &[&str], environment: &[(&str, &str)]) -> Result<Merged, String> {
+        let args: Vec<OsString> = line.iter().map(OsString::from).collect();
+        let matches = Cli::command().try_get_matches_from(&args).unwrap();
+        let environment: Vec<_> =
+            environment.iter().map(|(key, value)| (key.into(), value.into())).collect();
+        merge(args, &matches, &environment)
+    }
+
+    #[test]
+    fn the_line_wins_over_the_environment_and_that_over_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("weir.toml");
+        std::fs::write(&file, "max-conns = 1\nlisting = true\nworkers = 1\n").unwrap();
+        let file = file.to_str().unwrap();
+        let environment = [
+            ("WEIR_CONFIG", file),
+            ("WEIR_MAX_CONNS", "2"),
+            ("WEIR_WORKERS", "2"),
+            ("WEIR_LISTEN", "127.0.0.1:1 127.0.0.1:2"),
+            ("WEIR_SERVICE_HOST", "10.0.0.1"),
+        ];
+        let merged = by_environment(&["weir", "serve", "--workers", "3"], &environment).unwrap();
+        let args: Vec<_> = merged.args.iter().map(|arg| arg.to_str().unwrap()).collect();
+        assert_eq!(
+            args,
+            [
+                "weir",
+                "serve",
+                "--listing=on",
+                "--listen=127.0.0.1:1",
+                "--listen=127.0.0.1:2",
+                "--max-conns=2",
+                "--workers",
+                "3"
+            ]
+        );
+        let wrong = by_environment(&["weir", "serve"], &[("WEIR_MAX_CONNS", "no")]);
+        let error = wrong.err().unwrap_or_default();
+        assert!(error.starts_with("WEIR_MAX_CONNS: invalid value 'no'"), "{error}");
+    }
+
+    #[test]
+    fn what_is_shown_is_a_file_that_says_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("weir.toml");
+        let text = "listen = ['127.0.0.1:1', '127.0.0.1:2']\nlisting = true\n\
+                    header = 'X: \"a\"'\n[[upstream]]\nname = 'app'\nservers = 'unix:a'\n";
+        std::fs::write(&file, text).unwrap();
+        let shown_of = |path: &str| {
+            let line = ["weir", "serve", "dir", "--print-config", "--config", path];
+            let matches = Cli::command().try_get_matches_from(line).unwrap();
+            let merged = by_environment(&line, &[("WEIR_MAX_BODY", "1M")]).unwrap();
+            shown(&merged, &matches).unwrap()
+        };
+        let first = shown_of(file.to_str().unwrap());
+        for line in [
+            "root = \"dir\"  # command line",
+            "listen = [\"127.0.0.1:1\", \"127.0.0.1:2\"]  # file",
+            "max-body = \"1M\"  # environment",
+            "listing = true  # file",
+            "delay-target = \"20ms\"  # default",
+            "name = \"app\"",
+        ] {
+            assert!(first.lines().any(|each| each == line), "{line}: {first}");
+        }
+        std::fs::write(&file, &first).unwrap();
+        let second = shown_of(file.to_str().unwrap());
+        let values = |text: &str| -> Vec<String> {
+            let before = |line: &str| line.split("  # ").next().unwrap_or_default().to_owned();
+            text.lines().map(before).collect()
+        };
+        assert_eq!(values(&first), values(&second));
     }
 
     #[test]

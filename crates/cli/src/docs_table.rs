@@ -269,10 +269,11 @@ fn lab_allowed_options() -> String {
             .collect::<Vec<_>>()
             .join("; "),
     };
-    table(
-        ["program", "options and what they may be set to"],
-        allowed_options::all().map(|list| [list.program.into(), options(&list)]),
-    )
+    let mut rows: Vec<_> =
+        allowed_options::all().map(|list| [list.program.to_owned(), options(&list)]).collect();
+    // Two generators of a file may be one program.
+    rows.dedup();
+    table(["program", "options and what they may be set to"], rows.into_iter())
 }
 
 fn find<'a>(cli: &'a Command, names: &[&str]) -> Option<&'a Command> {

@@ -43,13 +43,19 @@ pub fn main() -> ExitCode {
 fn run(args: Vec<OsString>) -> Result<ExitCode, String> {
     let matches =
         Cli::command().try_get_matches_from(&args).map_err(|error| one_sentence(&error))?;
-    let Merged { args, tables } = config_file::with_config_file(args, &matches)?;
+    let environment: Vec<_> = std::env::vars_os().collect();
+    let merged = config_file::merge(args, &matches, &environment)?;
+    if let Some(text) = config_file::shown(&merged, &matches) {
+        return print::print_text(&text);
+    }
+    let Merged { args, tables, .. } = merged;
     match Cli::parse_from(args).task {
         Task::Serve(options) => serve::serve(*options, &tables),
         Task::Proxy(options) => serve::proxy(*options),
         Task::Load(options) => load::load(*options),
         Task::Lab(options) => lab::lab(*options),
         Task::Stat(options) => stat::stat(&options),
+        Task::Check(options) => serve::check_file(&options, &environment),
         Task::Probe(options) => probe::probe(&options),
         Task::LabHolder { args } => Ok(weir_lab::testbed::holder_main(args)),
         Task::LabEnter { args } => Ok(weir_lab::testbed::enter_main(args)),

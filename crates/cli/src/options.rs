@@ -54,9 +54,14 @@ pub(crate) struct ProxyOptions {
 /// The options that a server has whatever it serves.
 #[derive(Debug, Args)]
 pub(crate) struct ServerOptions {
-    /// Read options from a TOML file; its keys are the names of these options, which win over it
+    /// Read options from a TOML file; its keys are the names of these options, which win over it.
+    /// Between the two stands the environment: WEIR_MAX_CONNS is --max-conns
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+
+    /// Print the options in force as a configuration file, with where each comes from, and exit
+    #[arg(long)]
+    pub print_config: bool,
 
     /// Address to listen on: HOST:PORT, [IPv6]:PORT or unix:PATH; may be repeated. Sockets passed
     /// by a service manager (LISTEN_FDS) are used instead

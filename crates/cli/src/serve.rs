@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::parser::ValueSource;
-use clap::{CommandFactory, Parser};
+use clap::{Args, CommandFactory, Parser};
 
 use weir_admin::{AdminListener, Lifecycle, SocketGuard};
 use weir_observe::OwnPage;
@@ -19,14 +19,17 @@ use weir_server::{
 };
 
 use crate::caching::CacheOptions;
-use crate::config_file::{self, Merged, Tables};
+use crate::config_file::{self, Environment, Merged, Tables};
 use crate::forwarding::{self, Forwarding};
 use crate::options::{
     LogStyle, Precompressed, ProxyOptions, ServeOptions, ServerOptions, Symlinks,
 };
-use crate::print::say;
+use crate::print::{print_text, say};
 use crate::values::{OnOff, ns};
 use crate::{Cli, Task, one_sentence};
+
+/// An upstream that stands for those on a command line that is not known.
+const SOME_URL: &str = "http://127.0.0.1:80";
 
 /// Serves until told to stop.
 ///
@@ -46,6 +49,44 @@ pub(crate) fn serve(options: ServeOptions, tables: &Tables) -> Result<ExitCode, 
 pub(crate) fn proxy(options: ProxyOptions) -> Result<ExitCode, String> {
     let (outputs, urls) = (Outputs::of(&options.server)?, options.urls.join(", "));
     run(proxy_configuration(options)?, &urls, outputs)
+}
+
+/// Check a configuration file without serving.
+#[derive(Debug, Args)]
+pub(crate) struct CheckOptions {
+    /// The file
+    #[arg(value_name = "FILE", default_value = "/etc/weir/weir.toml")]
+    file: PathBuf,
+
+    /// Check it as a file of `weir proxy`, whose upstreams are on its command line
+    #[arg(long)]
+    proxy: bool,
+}
+
+/// Checks a configuration file, with the options of the environment, as far as that is possible
+/// without serving.
+///
+/// # Errors
+/// A sentence, as the server would say it at its start.
+pub(crate) fn check_file(
+    options: &CheckOptions,
+    environment: &Environment,
+) -> Result<ExitCode, String> {
+    let file = options.file.as_os_str();
+    let (task, upstream) = if options.proxy { ("proxy", Some(SOME_URL)) } else { ("serve", None) };
+    let mut args: Vec<OsString> = ["weir", task, "--config"].iter().map(OsString::from).collect();
+    args.push(file.into());
+    args.extend(upstream.map(OsString::from));
+    let config = checked(args, environment)?.ok_or("there is nothing to check")?;
+    let listen: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
+    let listen = listen.join(", ");
+    let what = if options.proxy {
+        "stands in front of its upstreams".into()
+    } else {
+        config.root.read_dir().map_err(|error| format!("{}: {error}", config.root.display()))?;
+        format!("serves {}", config.root.display())
+    };
+    print_text(&format!("weir: {} is sound: {what} on {listen}\n", options.file.display()))
 }
 
 /// Ways in which a server's statistics come out, besides its page.
@@ -140,22 +181,26 @@ fn start_admin(
 /// A sentence, as the server would say it at its start.
 pub(crate) fn check(words: &[String]) -> Result<(), String> {
     let args = std::iter::once("weir").chain(words.iter().map(String::as_str));
-    let args: Vec<OsString> = args.map(OsString::from).collect();
+    checked(args.map(OsString::from).collect(), &[]).map(drop)
+}
+
+/// Returns the configuration of a command line; `None` if it is not one of a server.
+fn checked(args: Vec<OsString>, environment: &Environment) -> Result<Option<Config>, String> {
     let matches =
         Cli::command().try_get_matches_from(&args).map_err(|error| one_sentence(&error))?;
-    let Merged { args, tables } = config_file::with_config_file(args, &matches)?;
+    let Merged { args, tables, .. } = config_file::merge(args, &matches, environment)?;
     let named = matches.subcommand().and_then(|(_, serve)| serve.value_source("mechanism"));
     let is_named = named == Some(ValueSource::CommandLine);
     let config = match Cli::try_parse_from(args).map_err(|error| one_sentence(&error))?.task {
         Task::Serve(options) => configuration(*options, &tables)?,
         Task::Proxy(options) => proxy_configuration(*options)?,
-        _ => return Ok(()),
+        _ => return Ok(None),
     };
     let architecture = config.arch.row();
     if is_named && !architecture.takes_mechanism {
         return Err(format!("--arch {} takes no mechanism", architecture.spelling));
     }
-    Ok(())
+    Ok(Some(config))
 }
 
 /// Names the mechanism, preceded or replaced by the architecture if that is not the default.

@@ -2,30 +2,33 @@
 
 use std::ffi::OsString;
 
-use clap::Command;
+use clap::{Arg, Command};
 use toml::Spanned;
 use toml::de::DeValue;
 
 use super::placed::Source;
+use super::{CONFIG, Found, PRINT};
 use crate::command::one_sentence;
 
 /// Similarity to a known name above which an unknown one is taken for a slip of it (Jaro).
 const ALIKE: f64 = 0.7;
 
-/// Returns the id of the option that a key names, and its arguments: one for each value.
+/// Returns the options that a file or the environment may give, with their names.
+pub(super) fn known(command: &Command) -> impl Iterator<Item = (&Arg, &str)> {
+    let named = command.get_arguments().filter_map(|arg| Some((arg, arg.get_long()?)));
+    named.filter(|(arg, _)| !matches!(arg.get_id().as_str(), CONFIG | PRINT | "help" | "version"))
+}
+
+/// Returns the option that a key names, with an argument for each value.
 pub(super) fn option(
     key: &Spanned<impl AsRef<str>>,
     value: &Spanned<DeValue<'_>>,
     source: Source<'_>,
     command: &Command,
-) -> Result<(String, Vec<OsString>), String> {
+) -> Result<Found, String> {
     let name = key.get_ref().as_ref();
-    let known = || {
-        let all = command.get_arguments().filter(|arg| arg.get_long().is_some());
-        all.filter(|arg| !matches!(arg.get_id().as_str(), "config" | "help" | "version"))
-    };
-    let Some(option) = known().find(|arg| arg.get_long() == Some(name)) else {
-        let names = known().filter_map(|arg| arg.get_long());
+    let Some((option, _)) = known(command).find(|(_, known)| *known == name) else {
+        let names = known(command).map(|(_, name)| name);
         return Err(source.wrong(key.span(), &unknown("option", name, names)));
     };
     let values = match value.get_ref() {
@@ -46,7 +49,7 @@ pub(super) fn option(
         check(command, &arg).map_err(|why| wrong(&why))?;
         args.push(arg);
     }
-    Ok((option.get_id().to_string(), args))
+    Ok(Found { id: option.get_id().to_string(), args })
 }
 
 /// Returns a value as it is written on a command line; `None` for a list, a table or a date.
@@ -63,7 +66,7 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
 }
 
 /// Checks an argument by itself.
-fn check(command: &Command, arg: &OsString) -> Result<(), String> {
+pub(super) fn check(command: &Command, arg: &OsString) -> Result<(), String> {
     let alone = command.clone().no_binary_name(true).mut_args(|arg| arg.required(false));
     alone.try_get_matches_from([arg]).map(drop).map_err(|error| one_sentence(&error))
 }

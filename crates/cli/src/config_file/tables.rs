@@ -114,7 +114,7 @@ fn upstream(fields: &Fields<'_>) -> Result<UpstreamTable, String> {
     let mut args = Vec::new();
     for (key, value) in fields.table {
         if !matches!(key.get_ref().as_ref(), "name" | "servers") {
-            args.extend(option(key, value, fields.source, &command)?.1);
+            args.extend(option(key, value, fields.source, &command)?.args);
         }
     }
     let matches = command.no_binary_name(true).try_get_matches_from(args);

@@ -8,9 +8,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use weir_sys::{namespace, process};
+use weir_sys::{namespace, process, run_dir};
 
 use super::cpus;
+
+/// Variables that both weir and its lab need, and that are no options.
+const KEPT: [&str; 2] = [run_dir::VARIABLE, super::cleanup::RUN_VARIABLE];
 
 /// Exit code that a shell reports for a command that it could not run.
 const CANNOT_RUN: u8 = 127;
@@ -73,7 +76,15 @@ fn exec_program(options: &EnterOptions) -> String {
     if let Err(why) = prepare(options) {
         return why;
     }
-    let error = Command::new(&options.program).args(&options.args).exec();
+    let mut command = Command::new(&options.program);
+    // Options from the lab's own environment would change what a weir is measured with.
+    let of_options = |name: &OsStr| {
+        name.to_str().is_some_and(|name| name.starts_with("WEIR_") && !KEPT.contains(&name))
+    };
+    for (name, _) in std::env::vars_os().filter(|(name, _)| of_options(name)) {
+        command.env_remove(name);
+    }
+    let error = command.args(&options.args).exec();
     format!("cannot run {}: {error}", options.program.display())
 }
 

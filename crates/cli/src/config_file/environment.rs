@@ -1,0 +1,59 @@
+//! Options from the environment: `WEIR_MAX_CONNS=100` is `--max-conns 100`. Variables that are named
+//! after no option are left alone, because service managers and orchestrators set such too.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::{Arg, ArgAction, Command};
+
+use super::option;
+use super::{CONFIG, Found};
+
+/// What the name of a variable begins with.
+const PREFIX: &str = "WEIR_";
+
+/// Returns the variable that stands for an option.
+pub(super) fn variable(option: &str) -> String {
+    format!("{PREFIX}{}", option.to_uppercase().replace('-', "_"))
+}
+
+/// Returns the options that the variables of an environment give. The values of an option that may
+/// be repeated are separated by white space.
+///
+/// # Errors
+/// A sentence that begins with the variable: its value is not one of the option's.
+pub(super) fn options(
+    environment: &[(OsString, OsString)],
+    command: &Command,
+) -> Result<Vec<Found>, String> {
+    let given = |name: &str| {
+        let variable = variable(name);
+        let found = environment.iter().find(|(key, _)| key.as_os_str() == OsStr::new(&variable));
+        found.map(|(_, value)| (variable, value))
+    };
+    let mut options = Vec::new();
+    for (arg, name) in option::known(command) {
+        let Some((variable, value)) = given(name) else { continue };
+        let value = value.to_str().ok_or_else(|| format!("{variable}: it is not UTF-8"))?;
+        let values =
+            if is_repeated(arg) { value.split_whitespace().collect() } else { vec![value] };
+        let mut args = Vec::new();
+        for value in values {
+            let one = OsString::from(format!("--{name}={value}"));
+            option::check(command, &one).map_err(|why| format!("{variable}: {why}"))?;
+            args.push(one);
+        }
+        options.push(Found { id: arg.get_id().to_string(), args });
+    }
+    Ok(options)
+}
+
+/// Returns the file that the environment names.
+pub(super) fn file(environment: &[(OsString, OsString)]) -> Option<&OsStr> {
+    let variable = variable(CONFIG);
+    let named = environment.iter().find(|(key, _)| key.as_os_str() == OsStr::new(&variable));
+    named.map(|(_, value)| value.as_os_str()).filter(|value| !value.is_empty())
+}
+
+fn is_repeated(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::Append)
+}
