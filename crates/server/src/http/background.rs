@@ -225,11 +225,7 @@ fn watch(forward: &Forward, context: &mut WorkerContext) {
 fn end(mut forward: Box<Forward>, progress: Progress, context: &mut WorkerContext) {
     match progress {
         Progress::GivenUp => return forward.give_up(context),
-        Progress::Failed(failure) => {
-            forward.note_late(failure, context);
-            forward.release(Outcome::Failed, context);
-            failure.count(context);
-        }
+        Progress::Failed(failure) => forward.release_failed(failure, context),
         Progress::Waits | Progress::Done => {
             forward.store_reply(context);
             let outcome = match outcome_of(forward.exchange.status()) {

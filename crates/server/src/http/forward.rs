@@ -231,30 +231,22 @@ impl Forward {
         }
     }
 
-    /// Ends the request at its deadline: `Ok` with the answer to be sent, or `Err` if the reply has
-    /// begun.
-    pub(super) fn expire(
-        mut self,
-        failure: Failure,
-        info: RequestInfo,
-        output: &mut Output,
-        context: &mut WorkerContext,
-    ) -> Result<(), CloseReason> {
-        self.note_late(failure, context);
-        self.fail(failure, info, output, context)
-    }
-
-    /// Records the failure of a server that is not there in time. One that is slow has not failed.
-    pub(super) fn note_late(&self, failure: Failure, context: &mut WorkerContext) {
+    /// Gives back the place and the connection after a failure, which counts against the server if
+    /// it is not there in time, or sends what is no HTTP. One that is slow has not failed, and one
+    /// that broke off was told of when its connection was given up.
+    pub(super) fn release_failed(&mut self, failure: Failure, context: &mut WorkerContext) {
         let now_ns = context.now_ns();
         if let (Some(slot), Some(upstreams)) = (self.socket, &mut context.upstreams)
-            && failure == Failure::Timeout(Limit::Connect)
+            && matches!(failure, Failure::Malformed | Failure::Timeout(Limit::Connect))
         {
             upstreams.note_failure(slot, now_ns);
         }
+        self.release(Outcome::Failed, context);
+        failure.count(context);
     }
 
-    /// Answers in the server's place; fails if its reply has begun.
+    /// Ends the request with an answer in the server's place, or with a close if its reply has
+    /// begun.
     pub(super) fn fail(
         &mut self,
         failure: Failure,
@@ -262,8 +254,7 @@ impl Forward {
         output: &mut Output,
         context: &mut WorkerContext,
     ) -> Result<(), CloseReason> {
-        self.release(Outcome::Failed, context);
-        failure.count(context);
+        self.release_failed(failure, context);
         self.give_up_flight(context);
         // Interim replies may go before another server's reply or this one.
         if self.exchange.status() != 0 {

@@ -179,7 +179,7 @@ impl Connection {
         }
         let request_taken = forward.request_taken();
         let mut output = self.output.take().unwrap_or_else(|| context.take_output());
-        let ended = forward.expire(failure, self.request_info(), &mut output, context);
+        let ended = forward.fail(failure, self.request_info(), &mut output, context);
         self.output = Some(output);
         match ended {
             Ok(()) => self.end_refusal(request_taken, context),
