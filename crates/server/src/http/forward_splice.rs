@@ -62,7 +62,7 @@ impl Forward {
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                (server.is_ready, server.blocked[0]) = (false, true);
+                server.note_empty();
                 Ok(false)
             }
             Err(_) => Err(Failure::BrokeOff),
