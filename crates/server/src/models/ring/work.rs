@@ -10,6 +10,7 @@ use super::user_data::{Data, Kind};
 use crate::context::close_reason::CloseReason;
 use crate::http::connection::Action;
 use crate::http::forward_io;
+use crate::upstream::ring_io;
 
 /// Maximum number of unread bytes of input kept by a connection; beyond it, receiving stops for the
 /// time being.
@@ -172,11 +173,7 @@ impl RingWorker {
                 Action::Read | Action::Discard => match conn.ended {
                     None => break self.receive(slot),
                     Some(_) if action == Action::Discard => conn.discarded(0),
-                    Some(0) => conn.received(&Ok(0), context),
-                    Some(errno) => {
-                        let error = std::io::Error::from_raw_os_error(-errno);
-                        conn.received(&Err(error), context)
-                    }
+                    ended => conn.received(&ring_io::end_of_input(ended), context),
                 },
                 Action::Fetch => {
                     self.model.disk_queue.join(self.core.table.token(slot));
