@@ -41,6 +41,18 @@ fn counting(fields: &'static str) -> Origin {
     })
 }
 
+/// Starts an origin that answers with these field lines and this content, once it may pass the
+/// gate.
+fn gated(fields: &'static str, body: &'static [u8]) -> (Origin, Gate) {
+    let gate = Gate::default();
+    let at_origin = gate.clone();
+    let origin = Origin::start(move |_| {
+        at_origin.pass();
+        reply_with(fields, body)
+    });
+    (origin, gate)
+}
+
 fn is_conditional(received: &Received) -> bool {
     !received.fields("if-none-match").is_empty()
 }
@@ -89,12 +101,7 @@ fn without_the_option_nothing_is_stored() {
 }
 
 fn many_who_ask_at_once_make_one_request(setup: &Setup) {
-    let gate = Gate::default();
-    let at_origin = gate.clone();
-    let origin = Origin::start(move |_| {
-        at_origin.pass();
-        reply_with("Cache-Control: max-age=60\r\n", b"once")
-    });
+    let (origin, gate) = gated("Cache-Control: max-age=60\r\n", b"once");
     let server = setup.proxy(&[&origin.url()], &[&CACHE[..], &["--workers", "2"]].concat());
     let mut clients: Vec<Client> = (0..50).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(request("GET", "/", &[])));
@@ -111,12 +118,7 @@ fn many_who_ask_at_once_make_one_request(setup: &Setup) {
 
 #[test]
 fn who_follows_a_reply_that_is_not_stored_goes_on_by_himself() {
-    let gate = Gate::default();
-    let at_origin = gate.clone();
-    let origin = Origin::start(move |_| {
-        at_origin.pass();
-        reply_with("Cache-Control: private\r\n", b"mine")
-    });
+    let (origin, gate) = gated("Cache-Control: private\r\n", b"mine");
     let server = caching(&origin, &["--workers", "2", "--max-in-flight", "inf"]);
     let mut clients: Vec<Client> = (0..10).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(request("GET", "/", &[])));
@@ -129,12 +131,7 @@ fn who_follows_a_reply_that_is_not_stored_goes_on_by_himself() {
 }
 
 fn a_client_that_leaves_takes_the_reply_from_nobody(setup: &Setup) {
-    let gate = Gate::default();
-    let at_origin = gate.clone();
-    let origin = Origin::start(move |_| {
-        at_origin.pass();
-        reply_with("Cache-Control: max-age=60\r\n", b"once")
-    });
+    let (origin, gate) = gated("Cache-Control: max-age=60\r\n", b"once");
     let server = setup.proxy(&[&origin.url()], &[&CACHE[..], &["--workers", "1"]].concat());
     let mut leader = server.connect();
     leader.send(request("GET", "/", &[]));
@@ -311,13 +308,8 @@ fn a_stale_reply_is_sent_while_it_is_validated(setup: &Setup) {
 
 #[test]
 fn a_stale_reply_is_sent_when_the_upstream_has_no_place() {
-    let gate = Gate::default();
-    let at_origin = gate.clone();
+    let (origin, gate) = gated("Cache-Control: max-age=0\r\nETag: \"v\"\r\n", b"good");
     gate.open();
-    let origin = Origin::start(move |_| {
-        at_origin.pass();
-        reply_with("Cache-Control: max-age=0\r\nETag: \"v\"\r\n", b"good")
-    });
     let options = ["--max-in-flight", "1", "--queue-target", "50ms"];
     let server = caching(&origin, &options);
     assert_eq!(server.get("/").text(), "good");
