@@ -16,7 +16,7 @@ use weir_sys::socket;
 
 use super::forward_failure::Failure;
 use super::response::RequestInfo;
-use super::upstream_io::{connect, outcome_of, receive_reply, send_request, try_again};
+use super::upstream_io::{exchange, outcome_of, receive_reply};
 use crate::context::WorkerContext;
 use crate::context::forwarded::{Background, CachePart, Forward, Place};
 use crate::context::output::Output;
@@ -182,23 +182,15 @@ fn drive(forward: &mut Forward, output: &mut Output, context: &mut WorkerContext
     }
     // No client holds it back, but it ends where what is stored ends.
     loop {
-        if forward.socket.is_none()
-            && let Err(failure) = connect(forward, context)
-        {
-            return Progress::Failed(failure);
-        }
-        let sent = send_request(forward, context);
-        let received = receive_reply(forward, output, context);
-        output.bytes.clear();
-        output.written = 0;
-        let moved = match (sent, received) {
-            (Ok(sent), Ok(received)) => sent || received,
-            (Err(_), Ok(true)) => true,
-            (_, Err(Failure::Malformed)) => return Progress::Failed(Failure::Malformed),
-            _ => match try_again(forward, context) {
-                Ok(()) => continue,
-                Err(failure) => return Progress::Failed(failure),
-            },
+        let exchanged = exchange(forward, context, |forward, context| {
+            let received = receive_reply(forward, output, context);
+            output.bytes.clear();
+            output.written = 0;
+            received
+        });
+        let moved = match exchanged {
+            Ok(moved) => moved,
+            Err(failure) => return Progress::Failed(failure),
         };
         // One whose client has gone may also switch protocols.
         let is_answered = forward.exchange.status() >= 101;

@@ -15,9 +15,7 @@ use super::cache_store;
 use super::connection::{Action, Connection};
 use super::forward_failure::Failure;
 use super::send::SendOutcome;
-use super::upstream_io::{
-    connect, outcome_of, output_bytes_max, receive_reply, send_request, try_again,
-};
+use super::upstream_io::{exchange, outcome_of, output_bytes_max, receive_reply};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
 use crate::context::forwarded::{Forward, Place};
@@ -167,11 +165,6 @@ trait ForwardingClient: ClientIo {
             Place::Has | Place::Returned => {}
         }
         for _ in 0..TURNS_MAX {
-            if forward.socket.is_none()
-                && let Err(failure) = connect(forward, context)
-            {
-                return Step::Fail(failure);
-            }
             let mut moved = false;
             if forward.exchange.wants_client() {
                 match self.take_content(forward, &mut client_is_ready, context) {
@@ -179,24 +172,17 @@ trait ForwardingClient: ClientIo {
                     Err(step) => return step,
                 }
             }
-            let sent = send_request(forward, context);
             let output = self.output();
-            let received = match output {
+            let exchanged = exchange(forward, context, |forward, context| match output {
                 Some(output) if Self::SPLICES && forward.splices(output, context) => {
                     forward.fill_pipe(context)
                 }
                 Some(output) => receive_reply(forward, output, context),
                 None => Ok(false),
-            };
-            match (sent, received) {
-                (Ok(sent), Ok(received)) => moved |= sent || received,
-                // The reply says why the request was not wanted.
-                (Err(_), Ok(true)) => moved = true,
-                (_, Err(Failure::Malformed)) => return Step::Fail(Failure::Malformed),
-                _ => match try_again(forward, context) {
-                    Ok(()) => continue,
-                    Err(failure) => return Step::Fail(failure),
-                },
+            });
+            match exchanged {
+                Ok(exchanged) => moved |= exchanged,
+                Err(failure) => return Step::Fail(failure),
             }
             if let Some((stored, says)) = forward.take_answer() {
                 return Step::Answer(stored, says);

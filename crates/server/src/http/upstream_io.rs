@@ -19,8 +19,28 @@ const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of connections tried for one request.
 const ATTEMPTS_MAX: u8 = 3;
 
-/// Gets a connection to a server.
-pub(super) fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
+/// Gets a connection to a server where there is none, sends what there is of the request, and has
+/// `receive` receive the reply. Gives up a connection that has failed, so that the next turn tries
+/// another. Returns whether anything moved.
+pub(super) fn exchange(
+    forward: &mut Forward,
+    context: &mut WorkerContext,
+    receive: impl FnOnce(&mut Forward, &mut WorkerContext) -> Result<bool, Failure>,
+) -> Result<bool, Failure> {
+    if forward.socket.is_none() {
+        connect(forward, context)?;
+    }
+    let sent = send_request(forward, context);
+    match (sent, receive(forward, context)) {
+        (Ok(sent), Ok(received)) => Ok(sent || received),
+        // The reply says why the request was not wanted.
+        (Err(_), Ok(true)) => Ok(true),
+        (_, Err(Failure::Malformed)) => Err(Failure::Malformed),
+        _ => try_again(forward, context).map(|()| true),
+    }
+}
+
+fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
     let (now_ns, client) = (context.now_ns(), context.serving);
     let reuse = match forward.attempts {
         0 if forward.exchange.is_harmless() => Reuse::Any,
@@ -38,10 +58,7 @@ pub(super) fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Res
 }
 
 /// Sends what there is of the request. Returns whether any was sent.
-pub(super) fn send_request(
-    forward: &mut Forward,
-    context: &mut WorkerContext,
-) -> Result<bool, Failure> {
+fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bool, Failure> {
     let Some((slot, upstreams)) = forward.socket.zip(context.upstreams.as_mut()) else {
         return Ok(false);
     };
@@ -138,7 +155,7 @@ pub(super) fn output_bytes_max(forward: &Forward) -> usize {
 }
 
 /// Gives up a connection that has failed, so that another is tried; not for a client that has gone.
-pub(super) fn try_again(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
+fn try_again(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
     let now_ns = context.now_ns();
     let Some((slot, upstreams)) = forward.socket.take().zip(context.upstreams.as_mut()) else {
         return Err(Failure::BrokeOff);
