@@ -28,6 +28,7 @@ suite! {
     requests_that_the_server_passes_over_keep_half_of_the_places,
     a_failure_counts_though_the_client_has_gone,
     a_client_that_leaves_in_the_middle_of_its_reply_has_not_departed,
+    a_client_that_ends_its_side_with_its_request_gets_the_reply,
     a_loop_that_ends_leaves_its_places_to_another,
 }
 
@@ -273,6 +274,8 @@ fn a_place_is_not_kept_for_ever_for_a_client_that_has_gone(setup: &Setup) {
     let mut first = server.connect();
     first.send(request("GET", "/never", &[]));
     until("the first is sent", || origin.received().len() == 1);
+    // It has waited, and does not end its side with its request.
+    thread::sleep(Duration::from_millis(150));
     drop(first);
     assert_eq!(server.get("/second").text(), "done");
     gate.open();
@@ -346,11 +349,48 @@ fn a_client_that_leaves_in_the_middle_of_its_reply_has_not_departed(setup: &Setu
         assert_eq!(client.head().unwrap().status, 200);
     }
     let [left, stays] = clients;
+    // It has waited, and does not end its side with its request.
+    thread::sleep(Duration::from_millis(150));
     drop(left);
     until_counted(&server, "closed", 1);
     let stopped = server.stop_cleanly();
     drop(stays);
     assert_eq!(stopped.stats()["total"]["upstream_departed"], 0);
+}
+
+fn a_client_that_ends_its_side_with_its_request_gets_the_reply(setup: &Setup) {
+    let gate = Gate::default();
+    let at_origin = gate.clone();
+    let origin = Origin::start(move |received: &Received| {
+        at_origin.pass();
+        if received.body.is_empty() { reply(&[b'x'; 300_000]) } else { reply(&received.body) }
+    });
+    let server = proxy(setup, &origin.url(), &[]);
+    let get = request("GET", "/", &[]);
+    let post = request("POST", "/", &["Content-Length: 4"]) + "half";
+    // The first has a place, the others wait for one; the last has asked for more than one thing.
+    let sent = [get.clone(), post.clone(), [&*post, &*get, &*get].concat()];
+    // The end is there when the request is read.
+    server.signal(Signal::STOP);
+    let mut clients = sent.map(|sent| {
+        let mut client = server.connect();
+        client.send(sent);
+        client.finish_sending();
+        client
+    });
+    server.signal(Signal::CONT);
+    until_counted(&server, "upstream_requests", 3);
+    // One that had gone would have been taken out by then.
+    thread::sleep(Duration::from_millis(50));
+    gate.open();
+    let lengths = [&[300_000][..], &[4], &[4, 300_000, 300_000]];
+    for (client, lengths) in clients.iter_mut().zip(lengths) {
+        for &length in lengths {
+            assert_eq!(client.reply().body.len(), length);
+        }
+        assert!(client.ends());
+    }
+    assert_eq!(server.stop_cleanly().stats()["total"]["upstream_departed"], 0);
 }
 
 /// Returns the loop that has accepted the connections since `before`, and how many each has by now.

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use weir_tests::origin::{After, Gate, Received};
 use weir_tests::wait::until;
 use weir_tests::{Client, Origin, Reply, Root, Server, Setup, mechanisms, request, suite};
@@ -15,6 +17,7 @@ suite! {
     every_forwarding_architecture:
     many_who_ask_at_once_make_one_request,
     a_client_that_leaves_takes_the_reply_from_nobody,
+    a_client_that_ends_its_side_and_waits_for_another_s_reply_gets_it,
     a_stale_reply_is_sent_while_it_is_validated,
 }
 
@@ -138,7 +141,7 @@ fn a_client_that_leaves_takes_the_reply_from_nobody(setup: &Setup) {
     until("it is at the origin", || !origin.received().is_empty());
     let mut follower = server.connect();
     follower.send(request("GET", "/", &[]));
-    thread::sleep(Duration::from_millis(30));
+    thread::sleep(Duration::from_millis(150));
     drop(leader);
     thread::sleep(Duration::from_millis(30));
     gate.open();
@@ -148,11 +151,32 @@ fn a_client_that_leaves_takes_the_reply_from_nobody(setup: &Setup) {
     let mut alone = server.connect();
     alone.send(request("GET", "/alone", &[]));
     until("it is at the origin", || origin.received().len() == 2);
+    thread::sleep(Duration::from_millis(150));
     drop(alone);
     thread::sleep(Duration::from_millis(30));
     gate.open();
     until("it is stored", || is_hit(&server.get("/alone")));
     assert_eq!(origin.received().len(), 2);
+}
+
+fn a_client_that_ends_its_side_and_waits_for_another_s_reply_gets_it(setup: &Setup) {
+    let (origin, gate) = gated("Cache-Control: max-age=60\r\n", b"once");
+    let server = setup.proxy(&[&origin.url()], &[&CACHE[..], &["--workers", "1"]].concat());
+    let mut leader = server.connect();
+    leader.send(request("GET", "/", &[]));
+    until("it is at the origin", || !origin.received().is_empty());
+    let mut follower = server.connect();
+    server.signal(Signal::STOP);
+    follower.send(request("GET", "/", &[]));
+    follower.finish_sending();
+    server.signal(Signal::CONT);
+    thread::sleep(Duration::from_millis(50));
+    gate.open();
+    for client in [&mut leader, &mut follower] {
+        assert_eq!(client.reply().text(), "once");
+    }
+    assert!(follower.ends());
+    assert_eq!(origin.received().len(), 1);
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use weir_tests::faulty::{Behaviour, Faulty};
 use weir_tests::origin::reply;
@@ -205,6 +207,8 @@ fn a_slow_upstream_stops_neither_files_nor_other_routes() {
         let target = format!("/quick/{nth}");
         assert_eq!(server.get(&target).text(), format!("GET {target} HTTP/1.1\n"));
     }
+    // They have waited, and do not end their sides with their requests.
+    thread::sleep(Duration::from_millis(150));
     drop(waiting);
     let stopped = server.stop_cleanly();
     assert_eq!(stopped.stats()["total"]["upstream_departed"], 50);

@@ -208,6 +208,14 @@ impl Exchange {
         has_begun && !self.request_taken() && self.unsent().is_empty()
     }
 
+    /// Returns how much of the client's content is still to be taken, bytes; [`u64::MAX`] if its
+    /// length is not known.
+    #[must_use]
+    pub fn content_left(&self) -> u64 {
+        let is_of_known_length = self.body.is_done() || !self.is_chunked;
+        if is_of_known_length { self.body.length_left() } else { u64::MAX }
+    }
+
     /// Takes bytes of the client's content, as far as there is room; returns how many. Those that
     /// follow the content are left.
     ///

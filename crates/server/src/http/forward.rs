@@ -13,7 +13,7 @@ use super::forward_failure::{Failure, Limit};
 use super::response::{self, Instead, RequestInfo};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
-use crate::context::forwarded::{Answered, CachePart, Forward, Place};
+use crate::context::forwarded::{Answered, CachePart, END_WITH_REQUEST_NS, Forward, Place};
 use crate::context::log::LoggedRequest;
 use crate::context::output::Output;
 use crate::context::read_rate::{RateVerdict, ReadRate, ReadRateLimits};
@@ -83,6 +83,8 @@ impl Forward {
             close,
             moved_ns: now_ns,
             content_bytes: 0,
+            received_ns: now_ns,
+            has_client_ended: false,
             client_rate: None,
             arrived_ns: now_ns,
             placed_ns: now_ns,
@@ -106,6 +108,15 @@ impl Forward {
     /// Returns whether all of the client's content has been taken.
     pub(super) fn request_taken(&self) -> bool {
         self.exchange.request_taken()
+    }
+
+    /// Handles the end of the client's side. Returns false if the request ends with it: the client
+    /// has gone, or not all of the content is there. `unread_bytes`: those received and not taken.
+    pub(super) fn end_client(&mut self, unread_bytes: usize, context: &WorkerContext) -> bool {
+        let is_whole = unread_bytes as u64 >= self.exchange.content_left();
+        let elapsed_ns = context.now_ns().saturating_sub(self.received_ns);
+        self.has_client_ended = is_whole && elapsed_ns <= END_WITH_REQUEST_NS;
+        self.has_client_ended
     }
 
     /// Returns when its deadline is, nanoseconds: that of the upstream, or the next check of the

@@ -161,7 +161,7 @@ trait ForwardingClient: ClientIo {
         match forward.place {
             Place::Refused(reason) => return Step::Fail(Failure::Refused(reason)),
             Place::Unavailable => return Step::Fail(Failure::Unavailable),
-            Place::Waits(_) => return self.watch_client(client_is_ready, context),
+            Place::Waits(_) => return self.watch_client(forward, client_is_ready, context),
             Place::Has | Place::Returned => {}
         }
         for _ in 0..TURNS_MAX {
@@ -216,7 +216,10 @@ trait ForwardingClient: ClientIo {
             match self.fill(context) {
                 Ok(0) if forward.exchange.end_client() => return Ok(true),
                 Ok(0) => return Err(Step::Close(CloseReason::ClientClosed)),
-                Ok(bytes) => self.keep_unread(bytes, context),
+                Ok(bytes) => {
+                    forward.received_ns = context.now_ns();
+                    self.keep_unread(bytes, context);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => *client_is_ready = false,
                 Err(_) => return Err(Step::Close(CloseReason::ClientReset)),
             }
@@ -274,15 +277,20 @@ trait ForwardingClient: ClientIo {
     }
 
     /// Waits for the client to go, or to send what comes next.
-    fn watch_client(&mut self, client_is_ready: bool, context: &mut WorkerContext) -> Step {
-        if client_is_ready
-            && self.unread() < AHEAD_BYTES_MAX
-            && let Some(step) = self.read_ahead(context)
-        {
-            return step;
+    fn watch_client(
+        &mut self,
+        forward: &mut Forward,
+        client_is_ready: bool,
+        context: &mut WorkerContext,
+    ) -> Step {
+        let mut reads = !forward.has_client_ended && self.unread() < AHEAD_BYTES_MAX;
+        if reads && client_is_ready {
+            if let Some(step) = self.read_ahead(forward, context) {
+                return step;
+            }
+            reads = !forward.has_client_ended && self.unread() < AHEAD_BYTES_MAX;
         }
-        let has_room = self.unread() < AHEAD_BYTES_MAX;
-        Step::Wait(if has_room { Action::Read } else { Action::Forward })
+        Step::Wait(if reads { Action::Read } else { Action::Forward })
     }
 
     /// Decides what both sockets are waited for.
@@ -323,12 +331,13 @@ trait ForwardingClient: ClientIo {
         if forward.exchange.part() == ReplyPart::Tunnel {
             return Step::Wait(Action::Forward);
         }
-        self.watch_client(client_is_ready, context)
+        self.watch_client(forward, client_is_ready, context)
     }
 
     /// Reads what the client sends ahead of time; `Some` if it has gone.
-    fn read_ahead(&mut self, context: &mut WorkerContext) -> Option<Step> {
+    fn read_ahead(&mut self, forward: &mut Forward, context: &mut WorkerContext) -> Option<Step> {
         match self.fill(context) {
+            Ok(0) if forward.end_client(self.unread(), context) => None,
             Ok(0) => Some(Step::Close(CloseReason::ClientClosed)),
             Ok(bytes) => {
                 self.keep_unread(bytes, context);
