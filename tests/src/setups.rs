@@ -289,9 +289,8 @@ pub fn forwarders(weir: &'static str) -> &'static [Setup] {
 /// Returns all set-ups that forward requests.
 pub fn forwarding_setups(weir: &'static str) -> &'static [Setup] {
     static FORWARDING: OnceLock<Vec<Setup>> = OnceLock::new();
-    FORWARDING.get_or_init(|| {
-        setups(weir).iter().filter(|setup| setup.forwards()).cloned().collect()
-    })
+    FORWARDING
+        .get_or_init(|| setups(weir).iter().filter(|setup| setup.forwards()).cloned().collect())
 }
 
 /// Runs a test for each of `setups` it applies to, one after the other.

@@ -32,8 +32,10 @@ pub(crate) struct Forward {
     pub place: Place,
     /// The connection to the server; `None` while there is none.
     pub socket: Option<u32>,
-    /// Pipe through which content passes, once it is large.
+    /// Pipe through which the content of the reply passes, once it is large.
     pub pipe: Option<Pipe>,
+    /// Pipe through which the client's content passes, once it is large.
+    pub content_pipe: Option<Pipe>,
     /// Number of connections tried.
     pub attempts: u8,
     /// True once the head of the reply has been recorded.
@@ -282,6 +284,7 @@ mod tests {
             place: Place::Returned,
             socket: None,
             pipe: None,
+            content_pipe: None,
             attempts: 0,
             is_recorded: false,
             answered: Answered::of(&request),

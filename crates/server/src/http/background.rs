@@ -109,7 +109,7 @@ impl Forward {
     /// Returns whether the server has the whole request, has not begun to reply but for interim
     /// replies (RFC 9110 section 15.2), and may have a limited number of them.
     fn is_worked_for(&self, context: &WorkerContext) -> bool {
-        let is_sent = self.request_taken() && self.exchange.unsent().is_empty();
+        let is_sent = self.request_taken() && self.exchange.is_sent();
         let upstreams = context.upstreams.as_ref();
         self.place == Place::Has
             && is_sent
@@ -207,7 +207,7 @@ fn drive(forward: &mut Forward, output: &mut Output, context: &mut WorkerContext
 
 /// Decides what the connection to the server is waited for.
 fn watch(forward: &Forward, context: &mut WorkerContext) {
-    let is_sent = forward.exchange.unsent().is_empty();
+    let is_sent = forward.exchange.is_sent();
     let interest = if is_sent { Interest::Read } else { Interest::Write };
     if let (Some(slot), Some(upstreams)) = (forward.socket, &mut context.upstreams) {
         upstreams.sockets.want(slot, interest);

@@ -31,8 +31,7 @@ impl Forward {
     ) -> Self {
         let config = context.config();
         let target = &config.upstreams[upstream];
-        let close = response::closes_after(request, info, context);
-        let client = client_of(info);
+        let (close, client) = (response::closes_after(request, info, context), client_of(info));
         let authority = target.servers[0].authority.as_bytes();
         let facts = RequestFacts {
             host: target.names_server.then_some(authority),
@@ -47,8 +46,7 @@ impl Forward {
         };
         let class = config.class_of(request.host, request.target.path());
         let asked = Asked { class, user: user_of(client) };
-        let now_ns = context.now_ns();
-        let token = context.serving;
+        let (now_ns, token) = (context.now_ns(), context.serving);
         context.counters.upstream_requests.one();
         let mut serial = 0;
         let is_down = context.upstreams.as_ref().is_some_and(|all| all.is_down(upstream));
@@ -75,6 +73,7 @@ impl Forward {
             place,
             socket: None,
             pipe: None,
+            content_pipe: None,
             attempts: 0,
             is_recorded: false,
             answered: Answered::of(request),
@@ -154,7 +153,7 @@ impl Forward {
     fn waits_for(&self, context: &WorkerContext) -> Limit {
         if self.is_connecting(context) {
             Limit::Connect
-        } else if !self.exchange.unsent().is_empty() {
+        } else if !self.exchange.is_sent() {
             Limit::Write
         } else if self.request_taken() && self.exchange.is_unanswered() {
             Limit::FirstByte
@@ -213,7 +212,7 @@ impl Forward {
     pub(super) fn release(&mut self, outcome: Outcome, context: &mut WorkerContext) {
         let now_ns = context.now_ns();
         let Some(upstreams) = &mut context.upstreams else { return };
-        self.release_pipe(upstreams);
+        self.release_pipes(upstreams);
         if let Some(slot) = self.socket.take() {
             if outcome == Outcome::Answered || self.exchange.part() == ReplyPart::Done {
                 upstreams.note_success(slot, now_ns);

@@ -48,6 +48,17 @@ pub(crate) trait ClientIo: DerefMut<Target = Connection> {
     /// Number of bytes taken out of the output that are still being sent.
     fn in_flight_bytes(&self) -> usize;
 
+    /// Receives up to `count` bytes into a pipe, which is empty; 0 is the end.
+    ///
+    /// # Errors
+    /// Errors of splice(2).
+    fn fill_pipe(
+        &mut self,
+        pipe: &mut Pipe,
+        count: usize,
+        context: &mut WorkerContext,
+    ) -> io::Result<usize>;
+
     /// Sends what is in a pipe, as far as there is room.
     ///
     /// # Errors
@@ -204,8 +215,8 @@ trait ForwardingClient: ClientIo {
         Step::Wait(Action::Yield)
     }
 
-    /// Takes content of the client, from what was read before, or from its socket. Returns whether
-    /// there was any.
+    /// Takes content of the client, from what was read before, or from its socket: through a pipe
+    /// if there is much of it. Returns whether there was any.
     fn take_content(
         &mut self,
         forward: &mut Forward,
@@ -213,11 +224,21 @@ trait ForwardingClient: ClientIo {
         context: &mut WorkerContext,
     ) -> Result<bool, Step> {
         if self.unread() == 0 && *client_is_ready {
-            match self.fill(context) {
+            let pipe = if Self::SPLICES { forward.content_pipe(context) } else { None };
+            let is_piped = pipe.is_some();
+            let filled = match pipe {
+                Some((pipe, count)) => self.fill_pipe(pipe, count, context),
+                None => self.fill(context),
+            };
+            match filled {
                 Ok(0) if forward.exchange.end_client() => return Ok(true),
                 Ok(0) => return Err(Step::Close(CloseReason::ClientClosed)),
                 Ok(bytes) => {
                     forward.received_ns = context.now_ns();
+                    if is_piped {
+                        forward.note_piped_content(bytes, context);
+                        return Ok(true);
+                    }
                     self.keep_unread(bytes, context);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => *client_is_ready = false,
@@ -304,7 +325,7 @@ trait ForwardingClient: ClientIo {
             + self.in_flight_bytes();
         let piped = forward.piped_bytes();
         let has_room = unsent < output_bytes_max(forward) && piped == 0;
-        let interest = match (forward.exchange.unsent().is_empty(), has_room) {
+        let interest = match (forward.exchange.is_sent(), has_room) {
             // A server may answer before it reads on, or read on only once it could answer.
             (false, true) => Interest::Either,
             (false, false) => Interest::Write,
@@ -328,7 +349,9 @@ trait ForwardingClient: ClientIo {
             return Step::Wait(Action::Read);
         }
         // In another protocol the end of the client's side is passed on, behind all before it.
-        if forward.exchange.part() == ReplyPart::Tunnel {
+        let is_tunnel = forward.exchange.part() == ReplyPart::Tunnel;
+        // What is still in the client's socket goes through the pipe.
+        if is_tunnel || forward.has_piped_content() {
             return Step::Wait(Action::Forward);
         }
         self.watch_client(forward, client_is_ready, context)

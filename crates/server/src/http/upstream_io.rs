@@ -64,7 +64,8 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
     };
     let Some(server) = upstreams.sockets.get(slot) else { return Err(Failure::BrokeOff) };
     let unsent = forward.exchange.unsent();
-    if unsent.is_empty() && forward.exchange.has_client_ended() && !forward.is_end_sent {
+    let is_sent = forward.exchange.is_sent();
+    if is_sent && forward.exchange.has_client_ended() && !forward.is_end_sent {
         if server.is_sending() {
             server.blocked[1] = true;
             return Ok(false);
@@ -73,10 +74,22 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
         // One that has gone is noticed by a read.
         return Ok(socket::shutdown_write(server.fd()).is_ok());
     }
-    if unsent.is_empty() || server.blocked[1] && !server.is_ready {
+    if is_sent || server.blocked[1] && !server.is_ready {
         return Ok(false);
     }
-    match server.write(unsent) {
+    // What is in the pipe was taken when nothing else was left to be sent.
+    let piped = forward.content_pipe.as_mut().filter(|pipe| pipe.held() > 0);
+    let is_piped = piped.is_some();
+    let sent = match piped {
+        Some(pipe) => pipe.drain(server.fd()),
+        None => server.write(unsent),
+    };
+    match sent {
+        Ok(bytes) if is_piped => {
+            server.blocked[1] = false;
+            forward.exchange.note_passed_on(bytes);
+            Ok(bytes > 0)
+        }
         Ok(bytes) => {
             server.is_new = false;
             server.blocked[1] = bytes < unsent.len();

@@ -191,6 +191,15 @@ impl ClientIo for RingConnection {
         self.send.as_ref().map_or(0, Send::bytes)
     }
 
+    fn fill_pipe(
+        &mut self,
+        _pipe: &mut Pipe,
+        _count: usize,
+        _context: &mut WorkerContext,
+    ) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn drain_pipe(&mut self, _pipe: &mut Pipe, _context: &mut WorkerContext) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
