@@ -212,6 +212,10 @@ trait ForwardingClient: ClientIo {
                 return self.watch_both(forward, client_is_ready, context);
             }
         }
+        // Others are served, and the mechanism waits, before anything is decided about the server.
+        if let (Some(slot), Some(upstreams)) = (forward.socket, &mut context.upstreams) {
+            upstreams.sockets.tell_blocked(slot);
+        }
         Step::Wait(Action::Yield)
     }
 

@@ -278,6 +278,14 @@ impl Sockets {
         }
     }
 
+    /// Has the mechanism told of the calls on a connection that would have blocked. Told after a
+    /// wait, it would forget what that wait has found since.
+    pub(crate) fn tell_blocked(&mut self, slot: u32) {
+        if self.get(slot).is_some_and(|socket| socket.blocked != [false; 2]) {
+            self.change(slot);
+        }
+    }
+
     /// Has the mechanism told of a connection.
     pub(crate) fn change(&mut self, slot: u32) {
         if let Some(socket) = self.get(slot)
