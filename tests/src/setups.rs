@@ -78,7 +78,7 @@ const OMISSIONS: &[Omission] = &[
 ];
 
 /// A server configuration.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Setup {
     /// Name in messages: `poll`, `fiber over select, pool=64`.
     pub name: String,
@@ -139,6 +139,11 @@ impl Setup {
     pub fn takes_policies(&self) -> bool {
         let chooses = |preset: &&Preset| preset.strategy.accept_policy != accept::PolicyName::Limit;
         PRESETS.iter().filter(chooses).all(|preset| self.excludes(preset).is_none())
+    }
+
+    /// Returns whether requests can be forwarded here.
+    fn forwards(&self) -> bool {
+        self.arch.forwards_not.is_none()
     }
 
     /// Returns whether a test applies here; prints the reason if not.
@@ -277,19 +282,15 @@ pub fn architectures(weir: &'static str) -> &'static [Setup] {
 pub fn forwarders(weir: &'static str) -> &'static [Setup] {
     static FORWARDERS: OnceLock<Vec<Setup>> = OnceLock::new();
     FORWARDERS.get_or_init(|| {
-        let rows = architecture::TABLE.iter().filter(|row| row.forwards_not.is_none());
-        rows.flat_map(|row| of_row(weir, row, &KINDS[..1])).collect()
+        architectures(weir).iter().filter(|setup| setup.forwards()).cloned().collect()
     })
 }
 
 /// Returns all set-ups that forward requests.
 pub fn forwarding_setups(weir: &'static str) -> &'static [Setup] {
     static FORWARDING: OnceLock<Vec<Setup>> = OnceLock::new();
-    FORWARDING.get_or_init(|| {
-        let mut all = all_setups(weir);
-        all.retain(|setup| setup.arch.forwards_not.is_none());
-        all
-    })
+    FORWARDING
+        .get_or_init(|| setups(weir).iter().filter(|setup| setup.forwards()).cloned().collect())
 }
 
 /// Runs a test for each of `setups` it applies to, one after the other.

@@ -193,7 +193,7 @@ counters! {
     upstream_departed Sum "requests whose client had gone before their reply began",
     upstream_limit Max "maximum number of requests in flight at all upstreams, as of now",
     upstream_waiting_max Max "maximum number of requests that have waited for a place",
-    upstream_spliced_bytes Sum "bytes of replies that the kernel passed on from socket to socket",
+    upstream_spliced_bytes Sum "bytes of content that the kernel passed on from socket to socket",
     upstream_checks Sum "health checks of servers of upstreams",
     upstream_checks_failed Sum "of these, checks that the server failed",
     upstream_servers_down Max "servers of upstreams that their checks find down, as of now",

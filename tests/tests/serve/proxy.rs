@@ -375,7 +375,7 @@ fn who_waits_for_too_long_is_told_to_come_again() {
         "--max-in-flight",
         "1",
         "--queue-target",
-        "100ms",
+        "500ms",
     ];
     let server = Server::start(WEIR, &options, &root);
     let mut first = server.connect();
@@ -391,7 +391,7 @@ fn who_waits_for_too_long_is_told_to_come_again() {
     // A client that goes while it waits is never sent.
     let mut third = server.connect();
     third.send(request("GET", "/app/third", &[]));
-    thread::sleep(Duration::from_millis(20));
+    thread::sleep(Duration::from_millis(150));
     drop(third);
     thread::sleep(Duration::from_millis(20));
     gate.open();

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use weir_tests::origin::{Gate, Received, by_hand, reply};
 use weir_tests::wait::{until, until_within};
-use weir_tests::{Origin, Server, Setup, request, suite};
+use weir_tests::{Client, Origin, Server, Setup, request, suite};
 
 use crate::WEIR;
 
@@ -28,6 +28,7 @@ suite! {
     requests_that_the_server_passes_over_keep_half_of_the_places,
     a_failure_counts_though_the_client_has_gone,
     a_client_that_leaves_in_the_middle_of_its_reply_has_not_departed,
+    a_client_that_ends_its_side_with_its_request_gets_the_reply,
     a_loop_that_ends_leaves_its_places_to_another,
 }
 
@@ -83,6 +84,24 @@ fn until_counted(server: &Server, name: &str, value: u64) {
         server.signal(Signal::USR1);
         server.stats_so_far().is_some_and(|stats| stats["total"][name] == value)
     });
+}
+
+/// Waits a while for a reply to the first client, has a second ask, and the first leave. Returns
+/// the second, which waits for a place.
+fn leave_to_a_second(server: &Server, first: Client) -> Client {
+    wait_for_a_reply();
+    let mut second = server.connect();
+    second.send(request("GET", "/second", &[]));
+    until_counted(server, "upstream_requests", 2);
+    drop(first);
+    until_counted(server, "upstream_departed", 1);
+    second
+}
+
+/// Waits for a sixteenth of the time for which a place is then kept for a client that leaves: long
+/// enough for a test to see that it is.
+fn wait_for_a_reply() {
+    thread::sleep(Duration::from_millis(500));
 }
 
 fn requests_of_the_high_class_are_sent_first(setup: &Setup) {
@@ -182,13 +201,7 @@ fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone(s
     let mut first = server.connect();
     first.send(request("GET", "/first", &[]));
     until("the first is sent", || origin.received().len() == 1);
-    // A sixteenth of the time for which its place is kept.
-    thread::sleep(Duration::from_millis(500));
-    let mut second = server.connect();
-    second.send(request("GET", "/second", &[]));
-    until_counted(&server, "upstream_requests", 2);
-    drop(first);
-    until_counted(&server, "upstream_departed", 1);
+    let mut second = leave_to_a_second(&server, first);
     assert_waits(1, || origin.received().len());
     gate.open();
     assert_eq!(second.reply().text(), "done");
@@ -209,13 +222,7 @@ fn an_interim_reply_does_not_end_the_server_s_work(setup: &Setup) {
     let mut first = server.connect();
     first.send(request("GET", "/first", &[]));
     assert_eq!(first.head().unwrap().status, 103);
-    // A sixteenth of the time for which its place is kept.
-    thread::sleep(Duration::from_millis(500));
-    let mut second = server.connect();
-    second.send(request("GET", "/second", &[]));
-    until_counted(&server, "upstream_requests", 2);
-    drop(first);
-    until_counted(&server, "upstream_departed", 1);
+    let mut second = leave_to_a_second(&server, first);
     assert_waits(1, || origin.opened());
     gate.open();
     assert_eq!(second.reply().text(), "done");
@@ -239,8 +246,8 @@ fn a_client_has_waited_since_it_asked_for_a_place(setup: &Setup) {
     until("the first is sent", || origin.received().len() == 1);
     let mut second = server.connect();
     second.send(request("GET", "/second", &[]));
-    // A sixteenth of the time for which its place is kept, and none of it is after it is sent.
-    thread::sleep(Duration::from_millis(500));
+    // None of it is after it is sent.
+    wait_for_a_reply();
     first_gate.open();
     until("the second is sent", || origin.received().len() == 2);
     drop(second);
@@ -267,6 +274,8 @@ fn a_place_is_not_kept_for_ever_for_a_client_that_has_gone(setup: &Setup) {
     let mut first = server.connect();
     first.send(request("GET", "/never", &[]));
     until("the first is sent", || origin.received().len() == 1);
+    // It has waited, and does not end its side with its request.
+    thread::sleep(Duration::from_millis(150));
     drop(first);
     assert_eq!(server.get("/second").text(), "done");
     gate.open();
@@ -314,7 +323,7 @@ fn a_failure_counts_though_the_client_has_gone(setup: &Setup) {
         client.send(request("GET", "/", &[]));
         until("it is sent", || origin.opened() == 1);
         // Its place is kept for longer than the server may take.
-        thread::sleep(Duration::from_millis(500));
+        wait_for_a_reply();
         drop(client);
         until_counted(&server, "upstream_departed", 1);
         gate.open();
@@ -340,11 +349,48 @@ fn a_client_that_leaves_in_the_middle_of_its_reply_has_not_departed(setup: &Setu
         assert_eq!(client.head().unwrap().status, 200);
     }
     let [left, stays] = clients;
+    // It has waited, and does not end its side with its request.
+    thread::sleep(Duration::from_millis(150));
     drop(left);
     until_counted(&server, "closed", 1);
     let stopped = server.stop_cleanly();
     drop(stays);
     assert_eq!(stopped.stats()["total"]["upstream_departed"], 0);
+}
+
+fn a_client_that_ends_its_side_with_its_request_gets_the_reply(setup: &Setup) {
+    let gate = Gate::default();
+    let at_origin = gate.clone();
+    let origin = Origin::start(move |received: &Received| {
+        at_origin.pass();
+        if received.body.is_empty() { reply(&[b'x'; 300_000]) } else { reply(&received.body) }
+    });
+    let server = proxy(setup, &origin.url(), &[]);
+    let get = request("GET", "/", &[]);
+    let post = request("POST", "/", &["Content-Length: 4"]) + "half";
+    // The first has a place, the others wait for one; the last has asked for more than one thing.
+    let sent = [get.clone(), post.clone(), [&*post, &*get, &*get].concat()];
+    // The end is there when the request is read.
+    server.signal(Signal::STOP);
+    let mut clients = sent.map(|sent| {
+        let mut client = server.connect();
+        client.send(sent);
+        client.finish_sending();
+        client
+    });
+    server.signal(Signal::CONT);
+    until_counted(&server, "upstream_requests", 3);
+    // One that had gone would have been taken out by then.
+    thread::sleep(Duration::from_millis(50));
+    gate.open();
+    let lengths = [&[300_000][..], &[4], &[4, 300_000, 300_000]];
+    for (client, lengths) in clients.iter_mut().zip(lengths) {
+        for &length in lengths {
+            assert_eq!(client.reply().body.len(), length);
+        }
+        assert!(client.ends());
+    }
+    assert_eq!(server.stop_cleanly().stats()["total"]["upstream_departed"], 0);
 }
 
 /// Returns the loop that has accepted the connections since `before`, and how many each has by now.
@@ -374,8 +420,7 @@ fn a_loop_that_ends_leaves_its_places_to_another(setup: &Setup) {
     let (first_loop, mut accepted) = loop_of_the_last(&server, &[0, 0]);
     first.send(request("GET", "/first", &[]));
     until("the first is sent", || origin.received().len() == 1);
-    // A sixteenth of the time for which its place is kept.
-    thread::sleep(Duration::from_millis(500));
+    wait_for_a_reply();
     let mut second = loop {
         let client = server.connect();
         let (its_loop, by_now) = loop_of_the_last(&server, &accepted);

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use weir_tests::origin::{After, Gate, Received};
 use weir_tests::wait::until;
 use weir_tests::{Client, Origin, Reply, Root, Server, Setup, mechanisms, request, suite};
@@ -15,6 +17,7 @@ suite! {
     every_forwarding_architecture:
     many_who_ask_at_once_make_one_request,
     a_client_that_leaves_takes_the_reply_from_nobody,
+    a_client_that_ends_its_side_and_waits_for_another_s_reply_gets_it,
     a_stale_reply_is_sent_while_it_is_validated,
 }
 
@@ -39,6 +42,18 @@ fn counting(fields: &'static str) -> Origin {
         let nth = count.fetch_add(1, Ordering::Relaxed);
         reply_with(fields, format!("reply {nth}").as_bytes())
     })
+}
+
+/// Starts an origin that answers with these field lines and this content, once it may pass the
+/// gate.
+fn gated(fields: &'static str, body: &'static [u8]) -> (Origin, Gate) {
+    let gate = Gate::default();
+    let at_origin = gate.clone();
+    let origin = Origin::start(move |_| {
+        at_origin.pass();
+        reply_with(fields, body)
+    });
+    (origin, gate)
 }
 
 fn is_conditional(received: &Received) -> bool {
@@ -89,12 +104,7 @@ fn without_the_option_nothing_is_stored() {
 }
 
 fn many_who_ask_at_once_make_one_request(setup: &Setup) {
-    let gate = Gate::default();
-    let at_origin = gate.clone();
-    let origin = Origin::start(move |_| {
-        at_origin.pass();
-        reply_with("Cache-Control: max-age=60\r\n", b"once")
-    });
+    let (origin, gate) = gated("Cache-Control: max-age=60\r\n", b"once");
     let server = setup.proxy(&[&origin.url()], &[&CACHE[..], &["--workers", "2"]].concat());
     let mut clients: Vec<Client> = (0..50).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(request("GET", "/", &[])));
@@ -111,12 +121,7 @@ fn many_who_ask_at_once_make_one_request(setup: &Setup) {
 
 #[test]
 fn who_follows_a_reply_that_is_not_stored_goes_on_by_himself() {
-    let gate = Gate::default();
-    let at_origin = gate.clone();
-    let origin = Origin::start(move |_| {
-        at_origin.pass();
-        reply_with("Cache-Control: private\r\n", b"mine")
-    });
+    let (origin, gate) = gated("Cache-Control: private\r\n", b"mine");
     let server = caching(&origin, &["--workers", "2", "--max-in-flight", "inf"]);
     let mut clients: Vec<Client> = (0..10).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(request("GET", "/", &[])));
@@ -129,19 +134,14 @@ fn who_follows_a_reply_that_is_not_stored_goes_on_by_himself() {
 }
 
 fn a_client_that_leaves_takes_the_reply_from_nobody(setup: &Setup) {
-    let gate = Gate::default();
-    let at_origin = gate.clone();
-    let origin = Origin::start(move |_| {
-        at_origin.pass();
-        reply_with("Cache-Control: max-age=60\r\n", b"once")
-    });
+    let (origin, gate) = gated("Cache-Control: max-age=60\r\n", b"once");
     let server = setup.proxy(&[&origin.url()], &[&CACHE[..], &["--workers", "1"]].concat());
     let mut leader = server.connect();
     leader.send(request("GET", "/", &[]));
     until("it is at the origin", || !origin.received().is_empty());
     let mut follower = server.connect();
     follower.send(request("GET", "/", &[]));
-    thread::sleep(Duration::from_millis(30));
+    thread::sleep(Duration::from_millis(150));
     drop(leader);
     thread::sleep(Duration::from_millis(30));
     gate.open();
@@ -151,11 +151,32 @@ fn a_client_that_leaves_takes_the_reply_from_nobody(setup: &Setup) {
     let mut alone = server.connect();
     alone.send(request("GET", "/alone", &[]));
     until("it is at the origin", || origin.received().len() == 2);
+    thread::sleep(Duration::from_millis(150));
     drop(alone);
     thread::sleep(Duration::from_millis(30));
     gate.open();
     until("it is stored", || is_hit(&server.get("/alone")));
     assert_eq!(origin.received().len(), 2);
+}
+
+fn a_client_that_ends_its_side_and_waits_for_another_s_reply_gets_it(setup: &Setup) {
+    let (origin, gate) = gated("Cache-Control: max-age=60\r\n", b"once");
+    let server = setup.proxy(&[&origin.url()], &[&CACHE[..], &["--workers", "1"]].concat());
+    let mut leader = server.connect();
+    leader.send(request("GET", "/", &[]));
+    until("it is at the origin", || !origin.received().is_empty());
+    let mut follower = server.connect();
+    server.signal(Signal::STOP);
+    follower.send(request("GET", "/", &[]));
+    follower.finish_sending();
+    server.signal(Signal::CONT);
+    thread::sleep(Duration::from_millis(50));
+    gate.open();
+    for client in [&mut leader, &mut follower] {
+        assert_eq!(client.reply().text(), "once");
+    }
+    assert!(follower.ends());
+    assert_eq!(origin.received().len(), 1);
 }
 
 #[test]
@@ -311,13 +332,8 @@ fn a_stale_reply_is_sent_while_it_is_validated(setup: &Setup) {
 
 #[test]
 fn a_stale_reply_is_sent_when_the_upstream_has_no_place() {
-    let gate = Gate::default();
-    let at_origin = gate.clone();
+    let (origin, gate) = gated("Cache-Control: max-age=0\r\nETag: \"v\"\r\n", b"good");
     gate.open();
-    let origin = Origin::start(move |_| {
-        at_origin.pass();
-        reply_with("Cache-Control: max-age=0\r\nETag: \"v\"\r\n", b"good")
-    });
     let options = ["--max-in-flight", "1", "--queue-target", "50ms"];
     let server = caching(&origin, &options);
     assert_eq!(server.get("/").text(), "good");

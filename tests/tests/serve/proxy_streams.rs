@@ -3,11 +3,12 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::sync::mpsc;
+use std::sync::{LazyLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use weir_tests::origin::{by_hand, reply};
+use weir_tests::origin::{After, by_hand, reply};
+use weir_tests::wait::TIMEOUT;
 use weir_tests::{Client, Origin, Server, Setup, request, suite};
 
 use crate::WEIR;
@@ -17,6 +18,8 @@ const LARGE: usize = 48 << 20;
 
 suite! {
     every_forwarding_setup:
+    large_content_arrives_whole_and_on_a_connection_that_is_kept,
+    a_client_that_vanishes_in_the_middle_of_its_content_takes_the_request_along,
     an_origin_that_answers_while_it_reads_is_never_waited_for_in_one_direction,
     an_answer_before_the_content_is_passed_on_though_the_origin_reads_no_more,
     the_end_of_one_side_of_another_protocol_leaves_the_other_open,
@@ -45,6 +48,54 @@ fn post_large(client: &Client) -> thread::JoinHandle<()> {
         let head = request("POST", "/", &[&length]);
         let _ = client.try_send([head.as_bytes(), &vec![b'x'; LARGE]].concat());
     })
+}
+
+fn large_content_arrives_whole_and_on_a_connection_that_is_kept(setup: &Setup) {
+    const CONTENT_BYTES: u32 = 64 << 20;
+    static CONTENT: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        (0..CONTENT_BYTES).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect()
+    });
+    let origin = Origin::for_many(|received| {
+        let is_same = received.body == *CONTENT;
+        (reply(if is_same { b"same" } else { b"other" }), After::Keep)
+    });
+    let server = proxy(setup, origin.address(), &["--workers", "1"]);
+    let mut client = server.connect();
+    let length = format!("Content-Length: {CONTENT_BYTES}");
+    for _ in 0..2 {
+        client.send(request("POST", "/", &[&length]));
+        client.send(&*CONTENT);
+        assert_eq!(client.reply().text(), "same");
+    }
+    assert_eq!(origin.connections(), 1);
+    let total = server.stop_cleanly().stats()["total"].clone();
+    let spliced = total["upstream_spliced_bytes"].as_u64().unwrap();
+    let least = if setup.arch.spelling == "ring" { 0 } else { u64::from(CONTENT_BYTES) };
+    assert!(spliced >= least, "{spliced}");
+    assert!(total["bytes_in"].as_u64().unwrap() > 2 * u64::from(CONTENT_BYTES));
+}
+
+fn a_client_that_vanishes_in_the_middle_of_its_content_takes_the_request_along(setup: &Setup) {
+    let (ends, ended) = mpsc::channel();
+    let origin = by_hand(move |mut stream, mut bytes| {
+        let _ = stream.read_to_end(&mut bytes);
+        let _ = ends.send(bytes.len());
+    });
+    let server = proxy(setup, origin, &[]);
+    for resets in [false, true] {
+        let mut client = server.connect();
+        let length = format!("Content-Length: {LARGE}");
+        client.send(request("POST", "/", &[&length]));
+        client.send(vec![b'x'; LARGE / 2]);
+        if resets {
+            client.reset();
+        } else {
+            drop(client);
+        }
+        let received = ended.recv_timeout(TIMEOUT).unwrap();
+        assert!(received <= LARGE / 2, "{received}");
+    }
+    server.stop_cleanly();
 }
 
 fn an_origin_that_answers_while_it_reads_is_never_waited_for_in_one_direction(setup: &Setup) {

@@ -11,6 +11,7 @@ suite! {
     every_forwarding_architecture_at_once:
     each_limit_has_its_error_and_its_statistic,
     a_server_that_takes_nothing_of_the_content_is_a_504,
+    a_limit_holds_though_nothing_is_awaited_from_the_client,
     content_that_does_not_come_is_the_client_s_fault,
 }
 
@@ -61,6 +62,18 @@ fn a_server_that_takes_nothing_of_the_content_is_a_504(setup: &Setup) {
     drop(client);
     drop(server);
     sender.join().unwrap();
+}
+
+fn a_limit_holds_though_nothing_is_awaited_from_the_client(setup: &Setup) {
+    let faulty = Faulty::start(Behaviour::Silent);
+    let url = format!("http://{}", faulty.address());
+    let server = setup.proxy(&[&url], &["--first-byte-timeout", "300ms"]);
+    let mut client = server.connect();
+    // In one write, and more than is read ahead: the client's socket is never found empty.
+    client.send(request("GET", "/", &[]).repeat(1000));
+    assert_eq!(client.reply().status, 504);
+    drop(client);
+    server.stop_cleanly();
 }
 
 fn content_that_does_not_come_is_the_client_s_fault(setup: &Setup) {

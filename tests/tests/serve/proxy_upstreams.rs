@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use weir_tests::faulty::{Behaviour, Faulty};
 use weir_tests::origin::reply;
@@ -122,6 +124,22 @@ fn a_server_that_fails_its_checks_gets_no_requests() {
 }
 
 #[test]
+fn a_server_that_sends_no_http_is_passed_over() {
+    for options in [&[][..], &["--cache", "1M"]] {
+        let (bad, (good, _)) = (Faulty::start(Behaviour::Garbage), origin("good"));
+        let url = format!("http://{}", bad.address());
+        let server = Server::proxy(WEIR, &[&url, &good.url()], options);
+        let mut client = server.connect();
+        let replies: Vec<_> = (0..40).map(|nth| client.get(&format!("/{nth}"))).collect();
+        let failed = replies.iter().filter(|reply| reply.status == 502).count();
+        // The first, and a trial after one second, three and seven. It is half of them otherwise.
+        assert!((1..=5).contains(&failed), "{failed}");
+        assert!(replies.iter().all(|reply| reply.status == 502 || reply.text() == "good"));
+        assert_eq!(server.stop_cleanly().stats()["total"]["upstream_failed"], failed as u64);
+    }
+}
+
+#[test]
 fn requests_are_answered_at_once_when_every_server_is_down() {
     let (app, is_well) = origin("app");
     let root = Root::with_hello();
@@ -189,6 +207,8 @@ fn a_slow_upstream_stops_neither_files_nor_other_routes() {
         let target = format!("/quick/{nth}");
         assert_eq!(server.get(&target).text(), format!("GET {target} HTTP/1.1\n"));
     }
+    // They have waited, and do not end their sides with their requests.
+    thread::sleep(Duration::from_millis(150));
     drop(waiting);
     let stopped = server.stop_cleanly();
     assert_eq!(stopped.stats()["total"]["upstream_departed"], 50);

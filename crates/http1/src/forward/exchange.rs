@@ -59,6 +59,8 @@ pub struct Exchange {
     expects_continue: bool,
     /// True once a byte of content has been taken from the client: the request cannot be repeated.
     body_begun: bool,
+    /// Bytes of content that the caller has taken from the client unseen, and not sent.
+    passing: usize,
     part: ReplyPart,
     /// The incomplete head of the reply, and the bytes of the interim replies before it.
     head: Vec<u8>,
@@ -100,6 +102,7 @@ impl Exchange {
             client_ended: false,
             expects_continue: request.expect_continue,
             body_begun: false,
+            passing: 0,
             part: ReplyPart::Head,
             head: Vec::new(),
             interim_bytes: 0,
@@ -173,7 +176,7 @@ impl Exchange {
     /// for it; or both sides speak another protocol.
     #[must_use]
     pub fn wants_client(&self) -> bool {
-        let has_room = self.request.len() - self.sent < REQUEST_BYTES_MAX;
+        let has_room = self.request.len() - self.sent < REQUEST_BYTES_MAX && self.passing == 0;
         has_room && (self.is_tunnel_open() || !self.request_taken())
     }
 
@@ -205,7 +208,15 @@ impl Exchange {
     #[must_use]
     pub fn awaits_content(&self) -> bool {
         let has_begun = self.body_begun || !self.expects_continue || self.interim_bytes > 0;
-        has_begun && !self.request_taken() && self.unsent().is_empty()
+        has_begun && !self.request_taken() && self.is_sent()
+    }
+
+    /// Returns how much of the client's content is still to be taken, bytes; [`u64::MAX`] if its
+    /// length is not known.
+    #[must_use]
+    pub fn content_left(&self) -> u64 {
+        let is_of_known_length = self.body.is_done() || !self.is_chunked;
+        if is_of_known_length { self.body.length_left() } else { u64::MAX }
     }
 
     /// Takes bytes of the client's content, as far as there is room; returns how many. Those that
@@ -253,6 +264,35 @@ impl Exchange {
     #[cfg(test)]
     pub(super) fn request_capacity(&self) -> usize {
         self.request.capacity()
+    }
+
+    /// Returns how much of the client's content the other server is to receive next, as it comes,
+    /// bytes: it may be passed on unseen. 0 if there is anything to be read, written anew or sent
+    /// before it.
+    #[must_use]
+    pub fn passable_content_bytes(&self) -> u64 {
+        let is_content = self.part != ReplyPart::Tunnel && !self.is_chunked;
+        let is_plain = is_content && self.has_sent && self.is_sent();
+        if is_plain { self.body.length_left() } else { 0 }
+    }
+
+    /// Records that the caller has taken `bytes` of the content unseen, at most
+    /// [`Exchange::passable_content_bytes`]. It sends them itself, before anything else.
+    pub fn note_passing(&mut self, bytes: usize) {
+        self.body.skip(bytes);
+        self.body_begun = true;
+        self.passing += bytes;
+    }
+
+    /// Records that it has sent `bytes` of them.
+    pub fn note_passed_on(&mut self, bytes: usize) {
+        self.passing = self.passing.saturating_sub(bytes);
+    }
+
+    /// Returns whether all that was taken of the request has been sent.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        self.unsent().is_empty() && self.passing == 0
     }
 
     /// Returns the bytes to be sent to the other server.
@@ -343,7 +383,7 @@ impl Exchange {
         if is_plain { self.reply_body.length_left() } else { 0 }
     }
 
-    /// Records that `bytes` of the content were passed on unseen, at most
+    /// Records that `bytes` of the reply's content were passed on unseen, at most
     /// [`Exchange::passable_bytes`].
     pub fn note_passed(&mut self, bytes: usize) {
         self.reply_bytes += bytes as u64;
@@ -408,7 +448,7 @@ impl Exchange {
             && !self.is_last
             && self.part == ReplyPart::Done
             && self.request_taken()
-            && self.unsent().is_empty()
+            && self.is_sent()
     }
 
     /// Returns whether the client sees the end of the reply only by a close.

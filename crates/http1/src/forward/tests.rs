@@ -104,6 +104,27 @@ fn content_is_framed_anew() {
 }
 
 #[test]
+fn content_of_known_length_may_be_passed_on_unseen_behind_what_was_taken() {
+    let mut length = exchange("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n");
+    assert_eq!((length.content_left(), length.passable_content_bytes()), (9, 0));
+    assert_eq!(length.take(b"abc"), Ok(3));
+    assert_eq!((length.content_left(), length.passable_content_bytes()), (6, 0));
+    length.note_sent(length.unsent().len());
+    assert_eq!(length.passable_content_bytes(), 6);
+    length.note_passing(4);
+    assert!(!length.wants_client() && !length.is_sent() && !length.may_repeat());
+    length.note_passed_on(3);
+    assert_eq!((length.passable_content_bytes(), length.content_left()), (0, 2));
+    length.note_passed_on(1);
+    assert!(length.wants_client() && length.is_sent());
+    assert_eq!(length.take(b"xyGET /"), Ok(2));
+    assert!(length.request_taken() && length.content_left() == 0);
+    let mut chunked = exchange("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    chunked.note_sent(chunked.unsent().len());
+    assert_eq!((chunked.passable_content_bytes(), chunked.content_left()), (0, u64::MAX));
+}
+
+#[test]
 fn malformed_content_is_an_error() {
     let mut chunked = exchange("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
     assert_eq!(chunked.take(b"x\r\n").unwrap_err().status.code(), 400);

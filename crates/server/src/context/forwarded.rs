@@ -17,6 +17,11 @@ use super::read_rate::ReadRate;
 /// Slot of the tokens of requests without a client: no connection has it.
 const BACKGROUND_SLOT: u32 = u32::MAX;
 
+/// Time after a request within which the end of its client's side belongs to it, nanoseconds. A
+/// client that sends nothing more, and waits for the reply, ends its side with its request (RFC
+/// 9112 section 9.6); one that leaves does so once it has waited. On the wire the two look alike.
+pub(crate) const END_WITH_REQUEST_NS: u64 = 50_000_000;
+
 /// A forwarded request.
 #[derive(Debug)]
 pub(crate) struct Forward {
@@ -27,8 +32,10 @@ pub(crate) struct Forward {
     pub place: Place,
     /// The connection to the server; `None` while there is none.
     pub socket: Option<u32>,
-    /// Pipe through which content passes, once it is large.
+    /// Pipe through which the content of the reply passes, once it is large.
     pub pipe: Option<Pipe>,
+    /// Pipe through which the client's content passes, once it is large.
+    pub content_pipe: Option<Pipe>,
     /// Number of connections tried.
     pub attempts: u8,
     /// True once the head of the reply has been recorded.
@@ -44,6 +51,10 @@ pub(crate) struct Forward {
     pub moved_ns: u64,
     /// Bytes of content taken from the client.
     pub content_bytes: u64,
+    /// Time at which content was last received, or the request began, nanoseconds.
+    pub received_ns: u64,
+    /// True once the client has ended its side, and waits for the reply.
+    pub has_client_ended: bool,
     /// Rate at which the client sends its content or takes the reply, while it is waited for.
     pub client_rate: Option<ReadRate>,
     /// Time at which it asked for a place, nanoseconds.
@@ -273,6 +284,7 @@ mod tests {
             place: Place::Returned,
             socket: None,
             pipe: None,
+            content_pipe: None,
             attempts: 0,
             is_recorded: false,
             answered: Answered::of(&request),
@@ -281,6 +293,8 @@ mod tests {
             close: false,
             moved_ns: 0,
             content_bytes: 0,
+            received_ns: 0,
+            has_client_ended: false,
             client_rate: None,
             arrived_ns: 0,
             placed_ns: 0,

@@ -16,7 +16,7 @@ use weir_sys::socket;
 
 use super::forward_failure::Failure;
 use super::response::RequestInfo;
-use super::upstream_io::{connect, outcome_of, receive_reply, send_request, try_again};
+use super::upstream_io::{exchange, outcome_of, receive_reply};
 use crate::context::WorkerContext;
 use crate::context::forwarded::{Background, CachePart, Forward, Place};
 use crate::context::output::Output;
@@ -109,7 +109,7 @@ impl Forward {
     /// Returns whether the server has the whole request, has not begun to reply but for interim
     /// replies (RFC 9110 section 15.2), and may have a limited number of them.
     fn is_worked_for(&self, context: &WorkerContext) -> bool {
-        let is_sent = self.request_taken() && self.exchange.unsent().is_empty();
+        let is_sent = self.request_taken() && self.exchange.is_sent();
         let upstreams = context.upstreams.as_ref();
         self.place == Place::Has
             && is_sent
@@ -182,23 +182,15 @@ fn drive(forward: &mut Forward, output: &mut Output, context: &mut WorkerContext
     }
     // No client holds it back, but it ends where what is stored ends.
     loop {
-        if forward.socket.is_none()
-            && let Err(failure) = connect(forward, context)
-        {
-            return Progress::Failed(failure);
-        }
-        let sent = send_request(forward, context);
-        let received = receive_reply(forward, output, context);
-        output.bytes.clear();
-        output.written = 0;
-        let moved = match (sent, received) {
-            (Ok(sent), Ok(received)) => sent || received,
-            (Err(_), Ok(true)) => true,
-            (_, Err(Failure::Malformed)) => return Progress::Failed(Failure::Malformed),
-            _ => match try_again(forward, context) {
-                Ok(()) => continue,
-                Err(failure) => return Progress::Failed(failure),
-            },
+        let exchanged = exchange(forward, context, |forward, context| {
+            let received = receive_reply(forward, output, context);
+            output.bytes.clear();
+            output.written = 0;
+            received
+        });
+        let moved = match exchanged {
+            Ok(moved) => moved,
+            Err(failure) => return Progress::Failed(failure),
         };
         // One whose client has gone may also switch protocols.
         let is_answered = forward.exchange.status() >= 101;
@@ -215,7 +207,7 @@ fn drive(forward: &mut Forward, output: &mut Output, context: &mut WorkerContext
 
 /// Decides what the connection to the server is waited for.
 fn watch(forward: &Forward, context: &mut WorkerContext) {
-    let is_sent = forward.exchange.unsent().is_empty();
+    let is_sent = forward.exchange.is_sent();
     let interest = if is_sent { Interest::Read } else { Interest::Write };
     if let (Some(slot), Some(upstreams)) = (forward.socket, &mut context.upstreams) {
         upstreams.sockets.want(slot, interest);
@@ -225,11 +217,7 @@ fn watch(forward: &Forward, context: &mut WorkerContext) {
 fn end(mut forward: Box<Forward>, progress: Progress, context: &mut WorkerContext) {
     match progress {
         Progress::GivenUp => return forward.give_up(context),
-        Progress::Failed(failure) => {
-            forward.note_late(failure, context);
-            forward.release(Outcome::Failed, context);
-            failure.count(context);
-        }
+        Progress::Failed(failure) => forward.release_failed(failure, context),
         Progress::Waits | Progress::Done => {
             forward.store_reply(context);
             let outcome = match outcome_of(forward.exchange.status()) {

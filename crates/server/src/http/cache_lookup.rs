@@ -36,6 +36,8 @@ pub(crate) struct Wait {
     serial: u64,
     /// The end of the wait.
     pub landing: Option<Landing>,
+    /// True once the client has ended its side, and waits for the reply.
+    pub has_client_ended: bool,
 }
 
 impl Wait {
@@ -228,7 +230,14 @@ impl Asked<'_, '_> {
         match joined {
             Some(Joined::Follows) => {
                 context.counters.proxy_cache_collapsed.one();
-                Consulted::Wait(Wait { key: self.key.into(), client, serial, landing: None })
+                let key = self.key.into();
+                Consulted::Wait(Wait {
+                    key,
+                    client,
+                    serial,
+                    landing: None,
+                    has_client_ended: false,
+                })
             }
             Some(Joined::Leads(flight)) => {
                 let mut part = self.part(why, true, stale);

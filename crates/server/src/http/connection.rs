@@ -232,7 +232,11 @@ impl Connection {
             State::Yield(_) => Action::Yield,
             State::Follow(Wait { landing: Some(_), .. }) => Action::Yield,
             // It notices when the client goes.
-            State::Follow(_) if self.unread() < FOLLOWING_INPUT_BYTES_MAX => Action::Read,
+            State::Follow(ref wait)
+                if !wait.has_client_ended && self.unread() < FOLLOWING_INPUT_BYTES_MAX =>
+            {
+                Action::Read
+            }
             State::Follow(_) | State::Forward(_) => Action::Forward,
             State::Reply => Action::Write,
             State::Linger { .. } => Action::Discard,
@@ -301,6 +305,7 @@ impl Connection {
         context: &mut WorkerContext,
     ) -> Action {
         match result {
+            Ok(0) if self.waits_after_end(context) => self.action(),
             Ok(0) => {
                 if !self.has_received {
                     context.counters.gone_before_read.one();

@@ -13,7 +13,7 @@ use super::forward_failure::{Failure, Limit};
 use super::response::{self, Instead, RequestInfo};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
-use crate::context::forwarded::{Answered, CachePart, Forward, Place};
+use crate::context::forwarded::{Answered, CachePart, END_WITH_REQUEST_NS, Forward, Place};
 use crate::context::log::LoggedRequest;
 use crate::context::output::Output;
 use crate::context::read_rate::{RateVerdict, ReadRate, ReadRateLimits};
@@ -31,8 +31,7 @@ impl Forward {
     ) -> Self {
         let config = context.config();
         let target = &config.upstreams[upstream];
-        let close = response::closes_after(request, info, context);
-        let client = client_of(info);
+        let (close, client) = (response::closes_after(request, info, context), client_of(info));
         let authority = target.servers[0].authority.as_bytes();
         let facts = RequestFacts {
             host: target.names_server.then_some(authority),
@@ -47,8 +46,7 @@ impl Forward {
         };
         let class = config.class_of(request.host, request.target.path());
         let asked = Asked { class, user: user_of(client) };
-        let now_ns = context.now_ns();
-        let token = context.serving;
+        let (now_ns, token) = (context.now_ns(), context.serving);
         context.counters.upstream_requests.one();
         let mut serial = 0;
         let is_down = context.upstreams.as_ref().is_some_and(|all| all.is_down(upstream));
@@ -75,6 +73,7 @@ impl Forward {
             place,
             socket: None,
             pipe: None,
+            content_pipe: None,
             attempts: 0,
             is_recorded: false,
             answered: Answered::of(request),
@@ -83,6 +82,8 @@ impl Forward {
             close,
             moved_ns: now_ns,
             content_bytes: 0,
+            received_ns: now_ns,
+            has_client_ended: false,
             client_rate: None,
             arrived_ns: now_ns,
             placed_ns: now_ns,
@@ -106,6 +107,15 @@ impl Forward {
     /// Returns whether all of the client's content has been taken.
     pub(super) fn request_taken(&self) -> bool {
         self.exchange.request_taken()
+    }
+
+    /// Handles the end of the client's side. Returns false if the request ends with it: the client
+    /// has gone, or not all of the content is there. `unread_bytes`: those received and not taken.
+    pub(super) fn end_client(&mut self, unread_bytes: usize, context: &WorkerContext) -> bool {
+        let is_whole = unread_bytes as u64 >= self.exchange.content_left();
+        let elapsed_ns = context.now_ns().saturating_sub(self.received_ns);
+        self.has_client_ended = is_whole && elapsed_ns <= END_WITH_REQUEST_NS;
+        self.has_client_ended
     }
 
     /// Returns when its deadline is, nanoseconds: that of the upstream, or the next check of the
@@ -143,7 +153,7 @@ impl Forward {
     fn waits_for(&self, context: &WorkerContext) -> Limit {
         if self.is_connecting(context) {
             Limit::Connect
-        } else if !self.exchange.unsent().is_empty() {
+        } else if !self.exchange.is_sent() {
             Limit::Write
         } else if self.request_taken() && self.exchange.is_unanswered() {
             Limit::FirstByte
@@ -202,7 +212,7 @@ impl Forward {
     pub(super) fn release(&mut self, outcome: Outcome, context: &mut WorkerContext) {
         let now_ns = context.now_ns();
         let Some(upstreams) = &mut context.upstreams else { return };
-        self.release_pipe(upstreams);
+        self.release_pipes(upstreams);
         if let Some(slot) = self.socket.take() {
             if outcome == Outcome::Answered || self.exchange.part() == ReplyPart::Done {
                 upstreams.note_success(slot, now_ns);
@@ -231,30 +241,22 @@ impl Forward {
         }
     }
 
-    /// Ends the request at its deadline: `Ok` with the answer to be sent, or `Err` if the reply has
-    /// begun.
-    pub(super) fn expire(
-        mut self,
-        failure: Failure,
-        info: RequestInfo,
-        output: &mut Output,
-        context: &mut WorkerContext,
-    ) -> Result<(), CloseReason> {
-        self.note_late(failure, context);
-        self.fail(failure, info, output, context)
-    }
-
-    /// Records the failure of a server that is not there in time. One that is slow has not failed.
-    pub(super) fn note_late(&self, failure: Failure, context: &mut WorkerContext) {
+    /// Gives back the place and the connection after a failure, which counts against the server if
+    /// it is not there in time, or sends what is no HTTP. One that is slow has not failed, and one
+    /// that broke off was told of when its connection was given up.
+    pub(super) fn release_failed(&mut self, failure: Failure, context: &mut WorkerContext) {
         let now_ns = context.now_ns();
         if let (Some(slot), Some(upstreams)) = (self.socket, &mut context.upstreams)
-            && failure == Failure::Timeout(Limit::Connect)
+            && matches!(failure, Failure::Malformed | Failure::Timeout(Limit::Connect))
         {
             upstreams.note_failure(slot, now_ns);
         }
+        self.release(Outcome::Failed, context);
+        failure.count(context);
     }
 
-    /// Answers in the server's place; fails if its reply has begun.
+    /// Ends the request with an answer in the server's place, or with a close if its reply has
+    /// begun.
     pub(super) fn fail(
         &mut self,
         failure: Failure,
@@ -262,8 +264,7 @@ impl Forward {
         output: &mut Output,
         context: &mut WorkerContext,
     ) -> Result<(), CloseReason> {
-        self.release(Outcome::Failed, context);
-        failure.count(context);
+        self.release_failed(failure, context);
         self.give_up_flight(context);
         // Interim replies may go before another server's reply or this one.
         if self.exchange.status() != 0 {

@@ -15,9 +15,7 @@ use super::cache_store;
 use super::connection::{Action, Connection};
 use super::forward_failure::Failure;
 use super::send::SendOutcome;
-use super::upstream_io::{
-    connect, outcome_of, output_bytes_max, receive_reply, send_request, try_again,
-};
+use super::upstream_io::{exchange, outcome_of, output_bytes_max, receive_reply};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
 use crate::context::forwarded::{Forward, Place};
@@ -49,6 +47,17 @@ pub(crate) trait ClientIo: DerefMut<Target = Connection> {
 
     /// Number of bytes taken out of the output that are still being sent.
     fn in_flight_bytes(&self) -> usize;
+
+    /// Receives up to `count` bytes into a pipe, which is empty; 0 is the end.
+    ///
+    /// # Errors
+    /// Errors of splice(2).
+    fn fill_pipe(
+        &mut self,
+        pipe: &mut Pipe,
+        count: usize,
+        context: &mut WorkerContext,
+    ) -> io::Result<usize>;
 
     /// Sends what is in a pipe, as far as there is room.
     ///
@@ -163,15 +172,10 @@ trait ForwardingClient: ClientIo {
         match forward.place {
             Place::Refused(reason) => return Step::Fail(Failure::Refused(reason)),
             Place::Unavailable => return Step::Fail(Failure::Unavailable),
-            Place::Waits(_) => return self.watch_client(client_is_ready, context),
+            Place::Waits(_) => return self.watch_client(forward, client_is_ready, context),
             Place::Has | Place::Returned => {}
         }
         for _ in 0..TURNS_MAX {
-            if forward.socket.is_none()
-                && let Err(failure) = connect(forward, context)
-            {
-                return Step::Fail(failure);
-            }
             let mut moved = false;
             if forward.exchange.wants_client() {
                 match self.take_content(forward, &mut client_is_ready, context) {
@@ -179,24 +183,17 @@ trait ForwardingClient: ClientIo {
                     Err(step) => return step,
                 }
             }
-            let sent = send_request(forward, context);
             let output = self.output();
-            let received = match output {
+            let exchanged = exchange(forward, context, |forward, context| match output {
                 Some(output) if Self::SPLICES && forward.splices(output, context) => {
                     forward.fill_pipe(context)
                 }
                 Some(output) => receive_reply(forward, output, context),
                 None => Ok(false),
-            };
-            match (sent, received) {
-                (Ok(sent), Ok(received)) => moved |= sent || received,
-                // The reply says why the request was not wanted.
-                (Err(_), Ok(true)) => moved = true,
-                (_, Err(Failure::Malformed)) => return Step::Fail(Failure::Malformed),
-                _ => match try_again(forward, context) {
-                    Ok(()) => continue,
-                    Err(failure) => return Step::Fail(failure),
-                },
+            });
+            match exchanged {
+                Ok(exchanged) => moved |= exchanged,
+                Err(failure) => return Step::Fail(failure),
             }
             if let Some((stored, says)) = forward.take_answer() {
                 return Step::Answer(stored, says);
@@ -215,11 +212,15 @@ trait ForwardingClient: ClientIo {
                 return self.watch_both(forward, client_is_ready, context);
             }
         }
+        // Others are served, and the mechanism waits, before anything is decided about the server.
+        if let (Some(slot), Some(upstreams)) = (forward.socket, &mut context.upstreams) {
+            upstreams.sockets.tell_blocked(slot);
+        }
         Step::Wait(Action::Yield)
     }
 
-    /// Takes content of the client, from what was read before, or from its socket. Returns whether
-    /// there was any.
+    /// Takes content of the client, from what was read before, or from its socket: through a pipe
+    /// if there is much of it. Returns whether there was any.
     fn take_content(
         &mut self,
         forward: &mut Forward,
@@ -227,10 +228,23 @@ trait ForwardingClient: ClientIo {
         context: &mut WorkerContext,
     ) -> Result<bool, Step> {
         if self.unread() == 0 && *client_is_ready {
-            match self.fill(context) {
+            let pipe = if Self::SPLICES { forward.content_pipe(context) } else { None };
+            let is_piped = pipe.is_some();
+            let filled = match pipe {
+                Some((pipe, count)) => self.fill_pipe(pipe, count, context),
+                None => self.fill(context),
+            };
+            match filled {
                 Ok(0) if forward.exchange.end_client() => return Ok(true),
                 Ok(0) => return Err(Step::Close(CloseReason::ClientClosed)),
-                Ok(bytes) => self.keep_unread(bytes, context),
+                Ok(bytes) => {
+                    forward.received_ns = context.now_ns();
+                    if is_piped {
+                        forward.note_piped_content(bytes, context);
+                        return Ok(true);
+                    }
+                    self.keep_unread(bytes, context);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => *client_is_ready = false,
                 Err(_) => return Err(Step::Close(CloseReason::ClientReset)),
             }
@@ -288,15 +302,20 @@ trait ForwardingClient: ClientIo {
     }
 
     /// Waits for the client to go, or to send what comes next.
-    fn watch_client(&mut self, client_is_ready: bool, context: &mut WorkerContext) -> Step {
-        if client_is_ready
-            && self.unread() < AHEAD_BYTES_MAX
-            && let Some(step) = self.read_ahead(context)
-        {
-            return step;
+    fn watch_client(
+        &mut self,
+        forward: &mut Forward,
+        client_is_ready: bool,
+        context: &mut WorkerContext,
+    ) -> Step {
+        let mut reads = !forward.has_client_ended && self.unread() < AHEAD_BYTES_MAX;
+        if reads && client_is_ready {
+            if let Some(step) = self.read_ahead(forward, context) {
+                return step;
+            }
+            reads = !forward.has_client_ended && self.unread() < AHEAD_BYTES_MAX;
         }
-        let has_room = self.unread() < AHEAD_BYTES_MAX;
-        Step::Wait(if has_room { Action::Read } else { Action::Forward })
+        Step::Wait(if reads { Action::Read } else { Action::Forward })
     }
 
     /// Decides what both sockets are waited for.
@@ -310,7 +329,7 @@ trait ForwardingClient: ClientIo {
             + self.in_flight_bytes();
         let piped = forward.piped_bytes();
         let has_room = unsent < output_bytes_max(forward) && piped == 0;
-        let interest = match (forward.exchange.unsent().is_empty(), has_room) {
+        let interest = match (forward.exchange.is_sent(), has_room) {
             // A server may answer before it reads on, or read on only once it could answer.
             (false, true) => Interest::Either,
             (false, false) => Interest::Write,
@@ -334,15 +353,18 @@ trait ForwardingClient: ClientIo {
             return Step::Wait(Action::Read);
         }
         // In another protocol the end of the client's side is passed on, behind all before it.
-        if forward.exchange.part() == ReplyPart::Tunnel {
+        let is_tunnel = forward.exchange.part() == ReplyPart::Tunnel;
+        // What is still in the client's socket goes through the pipe.
+        if is_tunnel || forward.has_piped_content() {
             return Step::Wait(Action::Forward);
         }
-        self.watch_client(client_is_ready, context)
+        self.watch_client(forward, client_is_ready, context)
     }
 
     /// Reads what the client sends ahead of time; `Some` if it has gone.
-    fn read_ahead(&mut self, context: &mut WorkerContext) -> Option<Step> {
+    fn read_ahead(&mut self, forward: &mut Forward, context: &mut WorkerContext) -> Option<Step> {
         match self.fill(context) {
+            Ok(0) if forward.end_client(self.unread(), context) => None,
             Ok(0) => Some(Step::Close(CloseReason::ClientClosed)),
             Ok(bytes) => {
                 self.keep_unread(bytes, context);

@@ -1,5 +1,6 @@
-//! Large content of a reply: the kernel passes it from the server's socket to the client's, through
-//! a pipe (splice(2)). Small content is copied, which costs less than the calls.
+//! Large content: the kernel passes it from one socket to the other, through a pipe (splice(2)), a
+//! reply's from the server's to the client's and a request's the other way. Small content is
+//! copied, which costs less than the calls.
 
 use std::io;
 
@@ -62,16 +63,43 @@ impl Forward {
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                (server.is_ready, server.blocked[0]) = (false, true);
+                server.note_empty();
                 Ok(false)
             }
             Err(_) => Err(Failure::BrokeOff),
         }
     }
 
-    /// Gives back the pipe, if there is one.
-    pub(super) fn release_pipe(&mut self, upstreams: &mut Upstreams) {
-        if let Some(pipe) = self.pipe.take() {
+    /// Returns the pipe for what comes next of the client's content, and how much of that may go
+    /// into it; `None` if it is copied.
+    pub(super) fn content_pipe(
+        &mut self,
+        context: &mut WorkerContext,
+    ) -> Option<(&mut Pipe, usize)> {
+        let passable_bytes = self.exchange.passable_content_bytes();
+        if self.content_pipe.is_none() && passable_bytes >= SPLICED_BYTES_MIN {
+            self.content_pipe = context.upstreams.as_mut().and_then(|all| all.take_pipe());
+        }
+        let pipe = self.content_pipe.as_mut().filter(|_| passable_bytes > 0)?;
+        Some((pipe, passable_bytes.min(FILL_BYTES_MAX) as usize))
+    }
+
+    /// Records that `bytes` of the client's content have gone into the pipe.
+    pub(super) fn note_piped_content(&mut self, bytes: usize, context: &mut WorkerContext) {
+        self.exchange.note_passing(bytes);
+        self.content_bytes += bytes as u64;
+        context.counters.bytes_in.add(bytes as u64);
+        context.counters.upstream_spliced_bytes.add(bytes as u64);
+    }
+
+    /// Returns whether some of the client's content is in the pipe.
+    pub(super) fn has_piped_content(&self) -> bool {
+        self.content_pipe.as_ref().is_some_and(|pipe| pipe.held() > 0)
+    }
+
+    /// Gives back the pipes.
+    pub(super) fn release_pipes(&mut self, upstreams: &mut Upstreams) {
+        for pipe in [self.pipe.take(), self.content_pipe.take()].into_iter().flatten() {
             upstreams.give_pipe(pipe);
         }
     }

@@ -42,6 +42,15 @@ pub trait Socket {
     /// Errors of sendfile(2).
     fn send_file(&self, file: BorrowedFd<'_>, offset: u64, count: usize) -> io::Result<usize>;
 
+    /// Receives up to `count` bytes into a pipe, which is empty; 0 is the end. A socket of the
+    /// kernel's only can.
+    ///
+    /// # Errors
+    /// Errors of splice(2).
+    fn fill_pipe(&self, _pipe: &mut Pipe, _count: usize) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Sends what is in a pipe, as far as there is room. A socket of the kernel's only can.
     ///
     /// # Errors
@@ -89,6 +98,10 @@ impl Socket for OwnedFd {
 
     fn send_file(&self, file: BorrowedFd<'_>, offset: u64, count: usize) -> io::Result<usize> {
         file::sendfile(self.as_fd(), file, offset, count)
+    }
+
+    fn fill_pipe(&self, pipe: &mut Pipe, count: usize) -> io::Result<usize> {
+        pipe.fill(self.as_fd(), count)
     }
 
     fn drain_pipe(&self, pipe: &mut Pipe) -> io::Result<usize> {

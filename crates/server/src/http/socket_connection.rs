@@ -280,6 +280,21 @@ impl<S: Socket> ClientIo for SocketConnection<S> {
         0
     }
 
+    fn fill_pipe(
+        &mut self,
+        pipe: &mut Pipe,
+        count: usize,
+        context: &mut WorkerContext,
+    ) -> io::Result<usize> {
+        context.counters.reads.one();
+        let filled = self.socket.fill_pipe(pipe, count);
+        let is_blocked =
+            filled.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        self.read_blocked = is_blocked;
+        context.counters.read_would_block.add(is_blocked.into());
+        filled
+    }
+
     fn drain_pipe(&mut self, pipe: &mut Pipe, context: &mut WorkerContext) -> io::Result<usize> {
         let sent = self.socket.drain_pipe(pipe);
         self.write_blocked |= sent.is_err();

@@ -19,8 +19,28 @@ const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of connections tried for one request.
 const ATTEMPTS_MAX: u8 = 3;
 
-/// Gets a connection to a server.
-pub(super) fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
+/// Gets a connection to a server where there is none, sends what there is of the request, and has
+/// `receive` receive the reply. Gives up a connection that has failed, so that the next turn tries
+/// another. Returns whether anything moved.
+pub(super) fn exchange(
+    forward: &mut Forward,
+    context: &mut WorkerContext,
+    receive: impl FnOnce(&mut Forward, &mut WorkerContext) -> Result<bool, Failure>,
+) -> Result<bool, Failure> {
+    if forward.socket.is_none() {
+        connect(forward, context)?;
+    }
+    let sent = send_request(forward, context);
+    match (sent, receive(forward, context)) {
+        (Ok(sent), Ok(received)) => Ok(sent || received),
+        // The reply says why the request was not wanted.
+        (Err(_), Ok(true)) => Ok(true),
+        (_, Err(Failure::Malformed)) => Err(Failure::Malformed),
+        _ => try_again(forward, context).map(|()| true),
+    }
+}
+
+fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
     let (now_ns, client) = (context.now_ns(), context.serving);
     let reuse = match forward.attempts {
         0 if forward.exchange.is_harmless() => Reuse::Any,
@@ -38,16 +58,14 @@ pub(super) fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Res
 }
 
 /// Sends what there is of the request. Returns whether any was sent.
-pub(super) fn send_request(
-    forward: &mut Forward,
-    context: &mut WorkerContext,
-) -> Result<bool, Failure> {
+fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bool, Failure> {
     let Some((slot, upstreams)) = forward.socket.zip(context.upstreams.as_mut()) else {
         return Ok(false);
     };
     let Some(server) = upstreams.sockets.get(slot) else { return Err(Failure::BrokeOff) };
     let unsent = forward.exchange.unsent();
-    if unsent.is_empty() && forward.exchange.has_client_ended() && !forward.is_end_sent {
+    let is_sent = forward.exchange.is_sent();
+    if is_sent && forward.exchange.has_client_ended() && !forward.is_end_sent {
         if server.is_sending() {
             server.blocked[1] = true;
             return Ok(false);
@@ -56,10 +74,22 @@ pub(super) fn send_request(
         // One that has gone is noticed by a read.
         return Ok(socket::shutdown_write(server.fd()).is_ok());
     }
-    if unsent.is_empty() || server.blocked[1] && !server.is_ready {
+    if is_sent || server.blocked[1] && !server.is_ready {
         return Ok(false);
     }
-    match server.write(unsent) {
+    // What is in the pipe was taken when nothing else was left to be sent.
+    let piped = forward.content_pipe.as_mut().filter(|pipe| pipe.held() > 0);
+    let is_piped = piped.is_some();
+    let sent = match piped {
+        Some(pipe) => pipe.drain(server.fd()),
+        None => server.write(unsent),
+    };
+    match sent {
+        Ok(bytes) if is_piped => {
+            server.blocked[1] = false;
+            forward.exchange.note_passed_on(bytes);
+            Ok(bytes > 0)
+        }
         Ok(bytes) => {
             server.is_new = false;
             server.blocked[1] = bytes < unsent.len();
@@ -138,7 +168,7 @@ pub(super) fn output_bytes_max(forward: &Forward) -> usize {
 }
 
 /// Gives up a connection that has failed, so that another is tried; not for a client that has gone.
-pub(super) fn try_again(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
+fn try_again(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
     let now_ns = context.now_ns();
     let Some((slot, upstreams)) = forward.socket.take().zip(context.upstreams.as_mut()) else {
         return Err(Failure::BrokeOff);

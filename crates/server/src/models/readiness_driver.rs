@@ -346,10 +346,8 @@ impl<D: Driven> Worker<D> {
         slot: u32,
         operation: impl FnOnce(&mut SocketConnection, &mut WorkerContext) -> Action,
     ) -> bool {
-        let token = self.core.table.token(slot);
-        let Some(conn) = self.core.table.conn(slot) else { return false };
-        self.core.context.serving = token;
-        let action = operation(conn, &mut self.core.context);
+        let Some((conn, context)) = self.core.serve(slot) else { return false };
+        let action = operation(conn, context);
         self.settle(slot, action);
         if self.core.context.upstreams.is_some() {
             self.model.driver().settle_upstreams(&mut self.core);

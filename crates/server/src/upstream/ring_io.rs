@@ -38,11 +38,7 @@ impl RingIo {
     pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let unread = self.received.get(self.read..).unwrap_or_default();
         if unread.is_empty() {
-            return match self.ended {
-                None => Err(io::ErrorKind::WouldBlock.into()),
-                Some(0) => Ok(0),
-                Some(result) => Err(io::Error::from_raw_os_error(-result)),
-            };
+            return end_of_input(self.ended);
         }
         let bytes = unread.len().min(into.len());
         into[..bytes].copy_from_slice(&unread[..bytes]);
@@ -147,6 +143,19 @@ impl RingIo {
     /// Returns the operations under way.
     pub(crate) fn ops(&self) -> impl Iterator<Item = Op> {
         [self.connect, self.receive, self.send].into_iter().flatten()
+    }
+}
+
+/// Returns what a read finds where nothing is left of what a ring received. `ended`: the result
+/// that ended the input, 0 or a negative errno.
+///
+/// # Errors
+/// WouldBlock before the end; what ended the input.
+pub(crate) fn end_of_input(ended: Option<i32>) -> io::Result<usize> {
+    match ended {
+        None => Err(io::ErrorKind::WouldBlock.into()),
+        Some(0) => Ok(0),
+        Some(result) => Err(io::Error::from_raw_os_error(-result)),
     }
 }
 

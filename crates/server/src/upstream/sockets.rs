@@ -67,13 +67,19 @@ impl UpstreamSocket {
             None => socket::read_slice(self.fd.as_fd(), into),
         };
         let has_more = self.ring.as_ref().is_some_and(|ring| ring.has_more());
-        if !has_more && read.as_ref().is_ok_and(|&bytes| 0 < bytes && bytes < into.len()) {
-            (self.is_ready, self.blocked[0]) = (false, true);
-        }
-        if read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-            (self.is_ready, self.blocked[0]) = (false, true);
+        let is_empty = match &read {
+            Ok(bytes) => !has_more && (1..into.len()).contains(bytes),
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        };
+        if is_empty {
+            self.note_empty();
         }
         read
+    }
+
+    /// Records that the last read left it empty.
+    pub(crate) fn note_empty(&mut self) {
+        (self.is_ready, self.blocked[0]) = (false, true);
     }
 
     /// Sends some of `bytes`.
@@ -268,6 +274,14 @@ impl Sockets {
         let Some(socket) = self.get(slot) else { return };
         socket.wanted = interest;
         if socket.registered != Some(interest) || socket.blocked != [false; 2] {
+            self.change(slot);
+        }
+    }
+
+    /// Has the mechanism told of the calls on a connection that would have blocked. Told after a
+    /// wait, it would forget what that wait has found since.
+    pub(crate) fn tell_blocked(&mut self, slot: u32) {
+        if self.get(slot).is_some_and(|socket| socket.blocked != [false; 2]) {
             self.change(slot);
         }
     }

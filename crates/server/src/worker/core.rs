@@ -243,6 +243,13 @@ impl<C> LoopCore<C> {
         self.request_decision = decisions().find(|each| each.inspect_open).copied();
     }
 
+    /// Returns the connection in a slot, which is about to be served, with the context that knows
+    /// that it is.
+    pub(crate) fn serve(&mut self, slot: u32) -> Option<(&mut C, &mut WorkerContext)> {
+        self.context.serving = self.table.token(slot);
+        Some((self.table.conn(slot)?, &mut self.context))
+    }
+
     /// Records a sleep of the loop that began at `since_ns`.
     pub(crate) fn note_sleep(&mut self, since_ns: u64) {
         let now_ns = self.context.now_ns();

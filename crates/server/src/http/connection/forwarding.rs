@@ -8,7 +8,7 @@ use weir_http1::{Method, Request, Status};
 
 use super::{Action, Connection, Flow, State};
 use crate::context::WorkerContext;
-use crate::context::forwarded::{Answered, CachePart, Forward};
+use crate::context::forwarded::{Answered, CachePart, END_WITH_REQUEST_NS, Forward};
 use crate::context::log::LoggedRequest;
 use crate::http::cache_lookup::{self, Consulted};
 use crate::http::forward_failure::{Failure, Limit};
@@ -81,6 +81,15 @@ impl Connection {
     /// another request that waited.
     pub(crate) fn end_follow(&mut self, landing: Landing) -> bool {
         if let State::Follow(wait) = &mut self.state { wait.end(landing) } else { false }
+    }
+
+    /// Handles the end of the client's side during a wait for the reply to another request. Returns
+    /// false if there is none, or the client has gone.
+    pub(super) fn waits_after_end(&mut self, context: &WorkerContext) -> bool {
+        let elapsed_ns = context.now_ns().saturating_sub(self.began_ns);
+        let State::Follow(wait) = &mut self.state else { return false };
+        wait.has_client_ended = elapsed_ns <= END_WITH_REQUEST_NS;
+        wait.has_client_ended
     }
 
     /// Begins to forward a request. Replies to earlier requests are sent first.
@@ -179,7 +188,7 @@ impl Connection {
         }
         let request_taken = forward.request_taken();
         let mut output = self.output.take().unwrap_or_else(|| context.take_output());
-        let ended = forward.expire(failure, self.request_info(), &mut output, context);
+        let ended = forward.fail(failure, self.request_info(), &mut output, context);
         self.output = Some(output);
         match ended {
             Ok(()) => self.end_refusal(request_taken, context),

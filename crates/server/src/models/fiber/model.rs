@@ -80,8 +80,11 @@ impl<M: Mechanism> Model for FiberModel<M> {
 
     fn expire(worker: &mut Worker<Self>, slot: u32) {
         let Some(conn) = worker.core.table.conn(slot) else { return };
-        // In a pool it may wait for its fiber, and not for its client.
-        if !worker.model.has_pool || conn.registered.is_some() {
+        let is_watched = conn.registered.is_some();
+        // In a pool it may wait for its fiber, which then arms its deadline, and not for its
+        // client. One that has a fiber need not be watched: it may wait for an upstream alone.
+        if !worker.model.has_pool || is_watched || worker.model.run_queue.has_waiting_at_slot(slot)
+        {
             worker.act(slot, SocketConnection::expire);
         }
     }

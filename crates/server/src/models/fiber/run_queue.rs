@@ -53,6 +53,11 @@ impl RunQueue {
         fiber.is_some()
     }
 
+    /// Returns whether a fiber waits for the connection in a slot.
+    pub(super) fn has_waiting_at_slot(&self, slot: u32) -> bool {
+        self.at_slots.get(slot as usize).is_some_and(Option::is_some)
+    }
+
     /// Makes a fiber wait for a connection to accept.
     pub(super) fn wait_at_listeners(&mut self, fiber: FiberId, iteration: u64) {
         self.at_listeners.push_back((fiber, iteration));
@@ -105,7 +110,9 @@ mod tests {
     fn a_fiber_is_woken_once() {
         let mut queue = RunQueue::default();
         queue.wait_at_slot(7, 1);
+        assert!(queue.has_waiting_at_slot(7));
         assert!(queue.wake_at_slot(7));
+        assert!(!queue.has_waiting_at_slot(7));
         assert!(!queue.wake_at_slot(7));
         assert!(!queue.wake_at_slot(1000));
         assert_eq!(order(&mut queue), [1]);

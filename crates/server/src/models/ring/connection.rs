@@ -19,6 +19,7 @@ use crate::http::connection::Connection;
 use crate::http::connection_io::ConnectionIo;
 use crate::http::forward_io::ClientIo;
 use crate::http::send::SendOutcome;
+use crate::upstream::ring_io;
 
 /// A connection and its operations under way.
 #[derive(Debug)]
@@ -179,11 +180,7 @@ impl ClientIo for RingConnection {
     }
 
     fn fill(&mut self, _context: &mut WorkerContext) -> io::Result<usize> {
-        match self.ended {
-            None => Err(io::ErrorKind::WouldBlock.into()),
-            Some(0) => Ok(0),
-            Some(result) => Err(io::Error::from_raw_os_error(-result)),
-        }
+        ring_io::end_of_input(self.ended)
     }
 
     fn write(&mut self, _context: &mut WorkerContext) -> SendOutcome {
@@ -192,6 +189,15 @@ impl ClientIo for RingConnection {
 
     fn in_flight_bytes(&self) -> usize {
         self.send.as_ref().map_or(0, Send::bytes)
+    }
+
+    fn fill_pipe(
+        &mut self,
+        _pipe: &mut Pipe,
+        _count: usize,
+        _context: &mut WorkerContext,
+    ) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     fn drain_pipe(&mut self, _pipe: &mut Pipe, _context: &mut WorkerContext) -> io::Result<usize> {

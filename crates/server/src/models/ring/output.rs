@@ -33,9 +33,7 @@ impl RingWorker {
     /// Takes the next chunk of a connection's output and begins to send it. Returns the
     /// connection's next action if there is none, and `None` while an operation is under way.
     pub(super) fn begin_output(&mut self, slot: u32) -> Option<Action> {
-        let core = &mut self.core;
-        core.context.serving = core.table.token(slot);
-        let conn = core.table.conn(slot)?;
+        let (conn, context) = self.core.serve(slot)?;
         if conn.send.is_some() {
             return None;
         }
@@ -44,7 +42,7 @@ impl RingWorker {
         };
         let nothing = SendBuffer::Static(&[]);
         match output.take_chunk(FILE_BYTES_MAX) {
-            Chunk::Nothing => return Some(conn.sent(SendOutcome::All, &mut core.context)),
+            Chunk::Nothing => return Some(conn.sent(SendOutcome::All, context)),
             Chunk::Bytes(bytes) => {
                 let range = 0..bytes.len();
                 self.send_reply(slot, [(SendBuffer::Bytes(bytes), range), (nothing, 0..0)]);
@@ -367,9 +365,8 @@ impl RingWorker {
     }
 
     fn finish_fetch(&mut self, slot: u32) {
-        self.core.context.serving = self.core.table.token(slot);
-        if let Some(conn) = self.core.table.conn(slot) {
-            let action = conn.fetched(&mut self.core.context);
+        if let Some((conn, context)) = self.core.serve(slot) {
+            let action = conn.fetched(context);
             self.follow(slot, action);
         }
     }

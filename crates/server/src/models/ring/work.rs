@@ -10,6 +10,7 @@ use super::user_data::{Data, Kind};
 use crate::context::close_reason::CloseReason;
 use crate::http::connection::Action;
 use crate::http::forward_io;
+use crate::upstream::ring_io;
 
 /// Maximum number of unread bytes of input kept by a connection; beyond it, receiving stops for the
 /// time being.
@@ -80,14 +81,13 @@ impl RingWorker {
     }
 
     fn handle_input(&mut self, slot: u32, result: i32, filled: Option<&ReceivedBuffer>) {
-        let (core, ring) = (&mut self.core, &mut self.model.ring);
-        core.context.serving = core.table.token(slot);
-        let Some(conn) = core.table.conn(slot) else { return };
+        let ring = &mut self.model.ring;
+        let Some((conn, context)) = self.core.serve(slot) else { return };
         let error = std::io::Error::from_raw_os_error(-result);
         if result < 0 && is_exhaustion(&error) {
             // Buffers in use come back by the end of the iteration.
-            core.context.counters.ring_starved.one();
-            self.model.starved.push(core.table.token(slot));
+            context.counters.ring_starved.one();
+            self.model.starved.push(context.serving);
             return;
         }
         let action = conn.action();
@@ -110,12 +110,12 @@ impl RingWorker {
         let action = match action {
             Action::Discard => conn.discarded(bytes.len()),
             Action::Read => {
-                conn.read_buffer(&mut core.context).extend_from_slice(bytes);
-                conn.received(&Ok(bytes.len()), &mut core.context)
+                conn.read_buffer(context).extend_from_slice(bytes);
+                conn.received(&Ok(bytes.len()), context)
             }
             _ => {
-                conn.read_buffer(&mut core.context).extend_from_slice(bytes);
-                conn.keep_unread(bytes.len(), &mut core.context);
+                conn.read_buffer(context).extend_from_slice(bytes);
+                conn.keep_unread(bytes.len(), context);
                 self.bound_input(slot);
                 if action != Action::Forward {
                     return;
@@ -154,29 +154,25 @@ impl RingWorker {
 
     /// Lets a connection that has waited for others continue; returns whether it is still there.
     pub(super) fn resume(&mut self, token: Token) -> bool {
-        self.core.context.serving = token;
-        let Some(conn) = self.core.table.conn_of(token) else { return false };
-        let action = conn.resume(&mut self.core.context);
+        if !self.is_current(token) {
+            return false;
+        }
+        let Some((conn, context)) = self.core.serve(token.slot) else { return false };
+        let action = conn.resume(context);
         self.follow(token.slot, action);
         true
     }
 
     /// Carries out a connection's actions until an operation for it is under way.
     pub(super) fn follow(&mut self, slot: u32, mut action: Action) {
-        self.core.context.serving = self.core.table.token(slot);
         loop {
-            let Some(conn) = self.core.table.conn(slot) else { return };
-            let context = &mut self.core.context;
+            let Some((conn, context)) = self.core.serve(slot) else { return };
             action = match action {
                 Action::Close(reason) => return self.close_slot(slot, reason),
                 Action::Read | Action::Discard => match conn.ended {
                     None => break self.receive(slot),
                     Some(_) if action == Action::Discard => conn.discarded(0),
-                    Some(0) => conn.received(&Ok(0), context),
-                    Some(errno) => {
-                        let error = std::io::Error::from_raw_os_error(-errno);
-                        conn.received(&Err(error), context)
-                    }
+                    ended => conn.received(&ring_io::end_of_input(ended), context),
                 },
                 Action::Fetch => {
                     self.model.disk_queue.join(self.core.table.token(slot));
@@ -261,14 +257,12 @@ impl RingWorker {
 
     /// Handles a deadline, given the number of unacknowledged bytes, if known.
     pub(super) fn expire_with(&mut self, slot: u32, unacknowledged: Option<u64>) {
-        let now_ns = self.core.context.now_ns();
-        self.core.context.serving = self.core.table.token(slot);
-        let Some(conn) = self.core.table.conn(slot) else { return };
-        if conn.deadline_ns() > now_ns {
+        let Some((conn, context)) = self.core.serve(slot) else { return };
+        if conn.deadline_ns() > context.now_ns() {
             // The deadline was moved during the query.
             return self.arm_timer(slot);
         }
-        match conn.expire(unacknowledged, &mut self.core.context) {
+        match conn.expire(unacknowledged, context) {
             Some(action) => self.follow(slot, action),
             None => self.arm_timer(slot),
         }
