@@ -240,7 +240,8 @@ fn an_upstream_without_a_limit_has_an_infinite_one() {
         let options = [&ADMIN[..], options].concat();
         let server = Server::proxy(WEIR, &["http://127.0.0.1:1"], &options);
         let address = admin(&server);
-        let limit = || metric(&ask(&address, "/metrics").text(), "weir_upstream_limit");
+        let name = "weir_upstream_limit{upstream=\"default\"}";
+        let limit = || metric(&ask(&address, "/metrics").text(), name);
         until("the limit is published", || limit().is_some_and(|limit| limit > 0.0));
         limit().unwrap()
     };
