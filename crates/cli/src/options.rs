@@ -272,8 +272,9 @@ pub(crate) struct ServerOptions {
           hide_possible_values = true)]
     pub stat_page: OnOff,
 
-    /// Address for the operator's programs, such as 127.0.0.1:9101 or unix:/run/weir.sock: /metrics
-    /// for Prometheus, /healthz, /readyz and /status.json. Nobody is asked who they are there
+    /// Address for the operator, such as 127.0.0.1:9101 or unix:/run/weir.sock: a live page at /,
+    /// /metrics for Prometheus, /healthz, /readyz and /status.json. Nobody is asked who they are
+    /// there
     #[arg(long, value_name = "ADDRESS", value_parser = values::address)]
     pub admin: Option<Address>,
 

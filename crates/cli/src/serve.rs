@@ -129,7 +129,7 @@ fn start_admin(
     lifecycle: &Lifecycle,
 ) -> Result<SocketGuard, String> {
     let (layout, words) = server.stat_page().ok_or("there is no memory for the statistics")?;
-    let started = listener.start(lifecycle, OwnPage::new(layout, words));
+    let started = listener.start(lifecycle, OwnPage::new(layout, words), say);
     started.map_err(|error| format!("no thread can be started: {error}"))
 }
 
