@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
-use crate::{docs_table, lab, load, options, probe, stat};
+use crate::{docs_table, lab, load, options, probe, stat, top};
 
 /// An event-driven HTTP/1.1 server that keeps its peak throughput when it is overloaded.
 #[derive(Debug, Parser)]
@@ -26,6 +26,8 @@ pub(crate) enum Task {
     Lab(Box<lab::LabOptions>),
     /// Show the statistics of a running server, without asking it
     Stat(stat::StatOptions),
+    /// Show the state of a running server in the terminal, each second
+    Top(top::TopOptions),
     /// Measure what each event mechanism costs on this kernel, by itself
     Probe(Box<probe::ProbeOptions>),
     /// Hold a network namespace for a lab

@@ -193,6 +193,24 @@ fn a_server_in_the_middle_of_an_eager_accept_phase_is_read() {
 }
 
 #[test]
+fn top_needs_a_server_and_a_terminal() {
+    let root = Root::with_hello();
+    let server = Server::start(WEIR, &[], &root);
+    let top = |words: &[&str]| {
+        let mut command = Command::new(WEIR);
+        let stopped = run(command.arg("top").args(words).env("WEIR_RUN_DIR", server.run_dir()));
+        assert_eq!((stopped.status.code(), stopped.stdout.as_str()), (Some(2), ""));
+        assert_eq!(stopped.stderr.lines().count(), 1, "{}", stopped.stderr);
+        stopped.stderr
+    };
+    assert!(top(&[]).contains("needs a terminal"));
+    assert!(top(&[&server.id().to_string()]).contains("needs a terminal"));
+    assert!(top(&["999999999"]).contains("there is no process 999999999"));
+    let other = std::process::id().to_string();
+    assert!(top(&[&other]).contains("is no weir server"));
+}
+
+#[test]
 fn calls_are_shown_while_they_are_profiled() {
     let root = Root::with_hello();
     for arch in ["loop", "processes"] {
