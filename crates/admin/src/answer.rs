@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use weir_http1::{Method, Request, Status};
+use weir_http1::{Method, Request, Status, Target};
 
 use crate::Resources;
 use crate::reply::Reply;
@@ -22,7 +22,11 @@ pub(crate) fn answer(
     match request.method {
         Method::Get | Method::Head => {
             let path = std::str::from_utf8(request.target.path()).unwrap_or_default();
-            resources.get(path, now_ns)
+            let query = match request.target {
+                Target::Path { query, .. } => query,
+                Target::Asterisk => None,
+            };
+            resources.get(path, query, now_ns)
         }
         _ => Reply::line(Status::METHOD_NOT_ALLOWED, "GET and HEAD only"),
     }

@@ -1,5 +1,6 @@
 //! The connections of the admin address, served by one thread: non-blocking sockets, and poll(2)
-//! for all of them. No client holds up another, whatever it sends or does not send.
+//! for all of them. No client holds up another, whatever it sends or does not send. Between them
+//! the thread takes its samples.
 
 use std::collections::VecDeque;
 use std::io;
@@ -53,6 +54,7 @@ impl Connections {
     /// Waits until a socket is ready or a deadline has come, and serves what is ready.
     fn run_round(&mut self) {
         let now_ns = monotonic_ns();
+        self.resources.sample(now_ns);
         self.open.retain(|connection| !connection.exchange.is_over(now_ns));
         let mut watched = self.watched(now_ns);
         if poll(&mut watched, self.sleep_max(now_ns)).is_err() {
@@ -83,11 +85,11 @@ impl Connections {
         std::iter::once(listener).chain(connections).collect()
     }
 
-    /// Returns the time to the first deadline; `None` if there is none.
+    /// Returns the time to the first deadline, which may be that of a sample.
     fn sleep_max(&self, now_ns: u64) -> Option<Duration> {
         let deadlines = self.open.iter().map(|connection| connection.exchange.deadline_ns());
         let pause = Some(self.paused_until_ns).filter(|_| self.is_paused(now_ns));
-        let first_ns = deadlines.chain(pause).min()?;
+        let first_ns = deadlines.chain(pause).chain([self.resources.due_ns()]).min()?;
         Some(Duration::from_nanos(first_ns.saturating_sub(now_ns)))
     }
 

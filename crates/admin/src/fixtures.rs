@@ -8,6 +8,7 @@ use weir_stats::TABLE;
 use weir_stats::page::{Description, Layout, Owner, State, Words};
 use weir_sys::process::ids_in_proc;
 
+use crate::sampler::Sampler;
 use crate::{Lifecycle, Resources};
 
 /// A page in memory, and its slots.
@@ -60,5 +61,10 @@ pub(crate) fn this_thread() -> Owner {
 pub(crate) fn resources() -> Resources {
     let page = Page::new(1);
     page.publish(0, &this_thread(), &[]);
-    Resources::new(Lifecycle::default(), page.observed())
+    resources_of(&page)
+}
+
+/// Returns the resources of a server with this page.
+pub(crate) fn resources_of(page: &Page) -> Resources {
+    Resources::new(Lifecycle::default(), page.observed(), Sampler::silent())
 }

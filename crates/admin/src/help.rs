@@ -13,6 +13,7 @@ const OWN: &[(&str, &str)] = &[
     ("gone", "connections lost to a reset or a broken pipe after their first byte was read"),
     ("closed", "connections closed: weir_connections_closed_total over all reasons"),
     ("syn_dropped_unfair", "SYNs of sources with no share left, of those the SYN filter dropped"),
+    ("syn_random_ppm", "share of SYNs that are dropped at random now, which no counter has"),
     ("turned_away", "connections answered with 503 because of load"),
     ("closed_by_share", "connections of sources with no share left, closed as too many were open"),
     ("upstream_waited", "requests for upstreams that had to wait for a place"),
@@ -33,7 +34,10 @@ const OWN: &[(&str, &str)] = &[
 pub(crate) fn of(counter: &str, text_in_table: &str) -> String {
     match OWN.iter().find(|(name, _)| *name == counter) {
         Some((_, own)) => (*own).to_owned(),
-        None => text_in_table.replace(", nanoseconds", "").replace(", bytes", ""),
+        None => text_in_table
+            .replace(", nanoseconds", "")
+            .replace(", bytes", "")
+            .replace(", per million", ""),
     }
 }
 

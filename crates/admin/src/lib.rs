@@ -1,6 +1,7 @@
-//! The admin address of a server: what its operator's programs ask it. A thread of its own answers,
-//! from the page of statistics, so that a server whose loops are full answers as quickly as an idle
-//! one, and no loop does anything for it.
+//! The admin address of a server: what its operator and his programs ask it. A thread of its own
+//! answers, from the page of statistics, so that a server whose loops are full answers as quickly
+//! as an idle one, and no loop does anything for it. It reads the page once per second in any case,
+//! for the history of the last minutes.
 //!
 //! It must not know how a server serves: it sees the page, as `weir stat` does, and whether the
 //! server is stopping.
@@ -12,9 +13,11 @@ mod exchange;
 mod fixtures;
 mod help;
 mod listener;
+mod live_page;
 mod metrics;
 mod process;
 mod reply;
+mod sampler;
 mod status;
 mod text_format;
 
@@ -26,15 +29,17 @@ use weir_observe::OwnPage;
 use weir_stats::page::{PageError, Snapshot};
 
 pub use listener::{AdminListener, SocketGuard};
+use live_page::Nonces;
 use process::ProcessUsage;
 use reply::Reply;
+use sampler::Sampler;
 
 /// Time for which a snapshot answers further requests, nanoseconds. A snapshot reads some files of
 /// /proc for each loop.
 const KEPT_NS: u64 = 500_000_000;
 
 /// Paths that are answered.
-const PATHS: &str = "/metrics /healthz /readyz /status.json";
+const PATHS: &str = "/ /metrics /healthz /readyz /status.json";
 
 /// State of the server that its page does not tell.
 #[derive(Clone, Debug, Default)]
@@ -57,66 +62,93 @@ struct Resources {
     page: OwnPage,
     /// The last reading.
     reading: Option<Reading>,
+    sampler: Sampler,
+    nonces: Nonces,
 }
 
 /// The statistics at one time.
 struct Reading {
     taken_ns: u64,
     snapshot: Snapshot,
-    /// Use of the machine; `None` if /proc does not show it.
-    process: Option<ProcessUsage>,
 }
 
 impl Resources {
-    fn new(lifecycle: Lifecycle, page: OwnPage) -> Self {
-        Self { lifecycle, page, reading: None }
+    fn new(lifecycle: Lifecycle, page: OwnPage, sampler: Sampler) -> Self {
+        Self { lifecycle, page, reading: None, sampler, nonces: Nonces::default() }
     }
 
-    /// Answers a GET or HEAD request for a path at `now_ns`, nanoseconds of CLOCK_MONOTONIC.
-    fn get(&mut self, path: &str, now_ns: u64) -> Reply {
+    /// Returns the time of the next sample, nanoseconds of CLOCK_MONOTONIC.
+    fn due_ns(&self) -> u64 {
+        self.sampler.due_ns()
+    }
+
+    /// Adds a sample to the history if one is due. A page that cannot be read has none; the next
+    /// sample is over a longer time then.
+    fn sample(&mut self, now_ns: u64) {
+        if !self.sampler.is_due(now_ns) {
+            return;
+        }
+        self.reading = None;
+        if let Ok(reading) = reading(&mut self.reading, &self.page, now_ns) {
+            self.sampler.add(&reading.snapshot);
+        }
+    }
+
+    /// Answers a GET or HEAD request at `now_ns`, nanoseconds of CLOCK_MONOTONIC.
+    fn get(&mut self, path: &str, query: Option<&[u8]>, now_ns: u64) -> Reply {
         match path {
-            "/" => Reply::line(Status::OK, PATHS),
+            "/" => {
+                let nonce = self.nonces.next();
+                Reply::page(live_page::html(&nonce), live_page::policy(&nonce))
+            }
             "/healthz" => Reply::line(Status::OK, "ok"),
             "/readyz" if self.lifecycle.is_stopping() => {
                 Reply::line(Status::SERVICE_UNAVAILABLE, "stopping")
             }
             "/readyz" => Reply::line(Status::OK, "ready"),
-            "/metrics" => self.of_reading(now_ns, |reading, _| {
-                let text = metrics::text(&reading.snapshot, reading.process.as_ref());
+            "/metrics" => self.of_reading(now_ns, |reading, _, _| {
+                let process = ProcessUsage::of_server(&reading.snapshot);
+                let text = metrics::text(&reading.snapshot, process.as_ref());
                 Reply::content(text_format::MEDIA_TYPE, text)
             }),
-            "/status.json" => self.of_reading(now_ns, |reading, is_stopping| {
-                Reply::content("application/json", status::text(&reading.snapshot, is_stopping))
+            "/status.json" => self.of_reading(now_ns, |reading, sampler, is_stopping| {
+                let Sampler { history, .. } = sampler;
+                let since = status::since(query);
+                let text = status::text(&reading.snapshot, history, since, is_stopping);
+                Reply::content("application/json", text)
             }),
             _ => Reply::line(Status::NOT_FOUND, PATHS),
         }
     }
 
-    fn of_reading(&mut self, now_ns: u64, reply: impl FnOnce(&Reading, bool) -> Reply) -> Reply {
+    fn of_reading(
+        &mut self,
+        now_ns: u64,
+        reply: impl FnOnce(&Reading, &Sampler, bool) -> Reply,
+    ) -> Reply {
         let is_stopping = self.lifecycle.is_stopping();
-        match self.reading(now_ns) {
-            Ok(reading) => reply(reading, is_stopping),
+        match reading(&mut self.reading, &self.page, now_ns) {
+            Ok(reading) => reply(reading, &self.sampler, is_stopping),
             Err(why) => {
                 let why = format!("the statistics cannot be read: {why}");
                 Reply::line(Status::SERVICE_UNAVAILABLE, &why)
             }
         }
     }
+}
 
-    /// Returns the last reading, or a new one if that is too old.
-    fn reading(&mut self, now_ns: u64) -> Result<&Reading, PageError> {
-        let last = self.reading.take();
-        let is_kept = |last: &Reading| now_ns.saturating_sub(last.taken_ns) < KEPT_NS;
-        let reading = match last.filter(is_kept) {
-            Some(last) => last,
-            None => {
-                let snapshot = self.page.snapshot()?;
-                let process = ProcessUsage::of_server(&snapshot);
-                Reading { taken_ns: now_ns, snapshot, process }
-            }
-        };
-        Ok(self.reading.insert(reading))
-    }
+/// Returns the last reading, or a new one if that is too old.
+fn reading<'a>(
+    last: &'a mut Option<Reading>,
+    page: &OwnPage,
+    now_ns: u64,
+) -> Result<&'a Reading, PageError> {
+    let is_kept = |last: &Reading| now_ns.saturating_sub(last.taken_ns) < KEPT_NS;
+    let reading = match last.take().filter(is_kept) {
+        Some(last) => last,
+        None => Reading { taken_ns: now_ns, snapshot: page.snapshot()? },
+    };
+    Ok(last.insert(reading))
 }
 
 #[cfg(test)]
@@ -128,16 +160,16 @@ mod tests {
         let mut resources = fixtures::resources();
         let lifecycle = resources.lifecycle.clone();
         let paths = ["/healthz", "/readyz", "/", "/metrics", "/status.json"];
-        let mut statuses = || paths.map(|path| resources.get(path, 0).code());
+        let mut statuses = || paths.map(|path| resources.get(path, None, 0).code());
         assert_eq!(statuses(), [200; 5]);
         lifecycle.stop();
         assert_eq!(statuses(), [200, 503, 200, 200, 200]);
-        assert!(resources.get("/status.json", 0).body().contains("\"state\": \"stopping\""));
+        assert!(resources.get("/status.json", None, 0).body().contains("\"state\": \"stopping\""));
     }
 
     #[test]
     fn what_is_not_there_is_not_found_and_names_what_is() {
-        let reply = fixtures::resources().get("/metric", 0);
+        let reply = fixtures::resources().get("/metric", None, 0);
         assert_eq!(reply.code(), 404);
         assert!(reply.body().contains("/metrics"));
     }
@@ -146,9 +178,9 @@ mod tests {
     fn a_snapshot_answers_for_half_a_second() {
         let page = fixtures::Page::new(1);
         let publish = |count| page.publish(0, &fixtures::this_thread(), &[("replies", count)]);
-        let mut resources = Resources::new(Lifecycle::default(), page.observed());
+        let mut resources = fixtures::resources_of(&page);
         let mut replies = |now_ns| {
-            let text = resources.get("/metrics", now_ns).body().to_owned();
+            let text = resources.get("/metrics", None, now_ns).body().to_owned();
             let value = text.lines().find_map(|line| line.strip_prefix("weir_replies_total "));
             value.unwrap().parse::<u64>().unwrap()
         };
@@ -156,5 +188,18 @@ mod tests {
         assert_eq!(replies(7), 1);
         publish(2);
         assert_eq!((replies(7 + KEPT_NS - 1), replies(7 + KEPT_NS)), (1, 2));
+    }
+
+    #[test]
+    fn the_history_grows_by_a_sample_each_second() {
+        let mut resources = fixtures::resources();
+        let second = 1_000_000_000;
+        for now_ns in [0, second / 2, second, second + 1, 2 * second] {
+            resources.sample(now_ns);
+        }
+        assert_eq!(resources.due_ns(), 3 * second);
+        assert_eq!(resources.sampler.history.taken(), 2);
+        let reply = resources.get("/status.json", Some(b"since=1"), 2 * second);
+        assert!(reply.body().contains("\"first\":1"), "{}", reply.body());
     }
 }

@@ -13,6 +13,7 @@ use weir_sys::socket;
 use weir_sys::socket_file::SocketFile;
 
 use super::connections::Connections;
+use super::sampler::Sampler;
 use super::{Lifecycle, Resources};
 
 /// Connections that may wait to be accepted.
@@ -59,13 +60,19 @@ impl AdminListener {
         &self.url
     }
 
-    /// Begins to answer, from the page of this process's server, until the process ends.
+    /// Begins to answer, from the page of this process's server, until the process ends. `tell`
+    /// says a sentence to the operator: when an overload begins, and when it has ended.
     ///
     /// # Errors
     /// There is no thread for it.
-    pub fn start(self, lifecycle: &Lifecycle, page: OwnPage) -> io::Result<SocketGuard> {
+    pub fn start(
+        self,
+        lifecycle: &Lifecycle,
+        page: OwnPage,
+        tell: fn(&str),
+    ) -> io::Result<SocketGuard> {
         let Self { socket, guard, .. } = self;
-        let resources = Resources::new(lifecycle.clone(), page);
+        let resources = Resources::new(lifecycle.clone(), page, Sampler::start(tell)?);
         let connections = Connections::new(socket, resources);
         thread::Builder::new().name("admin".to_owned()).spawn(move || connections.serve())?;
         Ok(guard)
@@ -97,7 +104,7 @@ mod tests {
     fn start(listener: AdminListener) -> SocketGuard {
         let page = fixtures::Page::new(1);
         page.publish(0, &fixtures::this_thread(), &[]);
-        listener.start(&Lifecycle::default(), page.observed()).unwrap()
+        listener.start(&Lifecycle::default(), page.observed(), |_| {}).unwrap()
     }
 
     fn ask(mut stream: impl Read + Write, request: &str) -> String {

@@ -1,26 +1,16 @@
 //! The statistics as metrics.
 //!
 //! Counters are `weir_NAME_total`, high-water marks and present states `weir_NAME`; times are
-//! seconds and sizes bytes. Counters that divide a whole are one metric with a label: replies by
-//! `code`, connections closed and refusals by `reason`.
+//! seconds, sizes bytes and shares ratios. Counters that divide a whole are one metric with a
+//! label: replies by `code`, connections closed and refusals by `reason`. The state of upstreams is
+//! that of each, by `upstream`.
 
-use weir_stats::page::{Named, Snapshot, State};
+use weir_stats::live::{REFUSALS, open_connections};
+use weir_stats::page::{Named, Snapshot, State, UpstreamState};
 
 use crate::help;
 use crate::process::ProcessUsage;
 use crate::text_format::{self, Kind, Metric};
-
-/// Refusals by their counter: what was refused, and why. A request or connection is counted by one
-/// of these at most, but for SYNs: a client repeats one that was dropped, so that it may be counted
-/// several times, and its connection be accepted or refused in the end.
-const REFUSALS: [(&str, &str); 6] = [
-    ("syn_dropped", "syn_filter"),
-    ("refused_excess", "queue_too_long"),
-    ("refused_stale", "waited_too_long"),
-    ("refused_unfair", "share_used_up"),
-    ("upstream_excess", "upstream_queue_too_long"),
-    ("upstream_stale", "upstream_waited_too_long"),
-];
 
 /// Help of the refusals.
 const REFUSALS_HELP: &str = "connections and requests refused because of load, by reason; of \
@@ -29,45 +19,36 @@ const REFUSALS_HELP: &str = "connections and requests refused because of load, b
 /// Counters whose names in the table are not those that metrics have.
 const RENAMED: [(&str, &str); 2] = [("bytes_in", "received_bytes"), ("bytes_out", "sent_bytes")];
 
-/// Counters that tell a present state, which may fall.
-const STATES: [&str; 1] = ["proxy_cache_bytes"];
-
-/// The sum of the limits of upstreams, each of which is [`NO_LIMIT`] if it is `inf`.
-const LIMIT: &str = "upstream_limit";
-
-/// Number that stands for no limit.
-const NO_LIMIT: u64 = u32::MAX as u64;
-
-/// Counters of connections that were accepted and are not open: closed, or let go.
-const NOT_OPEN: [&str; 5] =
-    ["closed", "departed", "refused_excess", "refused_stale", "refused_unfair"];
-
-/// Counters of connections that [`NOT_OPEN`] has although they were begun: they are still open, or
-/// are counted as closed too.
-const BEGUN: [&str; 4] = ["turned_away", "end_stale", "end_unfair", "end_departed"];
+/// Present states of all upstreams together, which metrics have for each.
+const OF_UPSTREAMS: [&str; 4] =
+    ["upstream_limit", "upstream_in_flight", "upstream_waiting", "upstream_servers_down"];
 
 /// Nanoseconds of a second.
 const NS: f64 = 1e9;
+
+/// Ends of the names of counters, what metrics have instead, and the divisor.
+const UNITS: [(&str, &str, f64); 3] =
+    [("_ns", "_seconds", NS), ("_ns_max", "_max_seconds", NS), ("_ppm", "_ratio", 1e6)];
 
 /// Returns the metrics of a server in the text format of Prometheus.
 pub(crate) fn text(snapshot: &Snapshot, process: Option<&ProcessUsage>) -> String {
     let counters = snapshot.total();
     let mut metrics = Vec::new();
     counters.iter().for_each(|counter| add(&mut metrics, counter));
-    metrics.extend(open_connections(&counters).map(|open| {
-        let help = "open connections of clients";
-        Metric::plain("weir_open_connections", help, Kind::Gauge, open as f64)
-    }));
+    metrics.extend(of_upstreams(&snapshot.upstreams()));
+    let open = open_connections(&Snapshot::counters(&counters)) as f64;
+    let help = "open connections of clients";
+    metrics.push(Metric::plain("weir_open_connections", help, Kind::Gauge, open));
     metrics.extend(of_the_build(snapshot));
     metrics.extend(process.into_iter().flat_map(of_the_process));
     text_format::text(&metrics)
 }
 
 /// Adds a counter: to the metric that it is a part of, or as one of its own. One that the kernel
-/// did not tell, and one that is counted at the end, is left out.
+/// did not tell, one that is counted at the end, and one that each upstream has are left out.
 fn add(metrics: &mut Vec<Metric>, counter: &Named) {
     let Some(value) = counter.value else { return };
-    if counter.name.ends_with("_at_exit") {
+    if counter.name.ends_with("_at_exit") || OF_UPSTREAMS.contains(&&*counter.name) {
         return;
     }
     let Some((name, help, label)) = part_of(counter) else {
@@ -89,9 +70,9 @@ type Part = (&'static str, &'static str, (&'static str, String));
 
 /// Returns the metric that a counter is a part of: its name, its help and the label.
 fn part_of(counter: &Named) -> Option<Part> {
-    let refusal = REFUSALS.iter().find(|(name, _)| *name == counter.name);
-    if let Some((_, reason)) = refusal {
-        return Some(("weir_refusals_total", REFUSALS_HELP, ("reason", (*reason).to_owned())));
+    if let Some(refusal) = REFUSALS.iter().find(|row| row.counter == counter.name) {
+        let label = ("reason", refusal.reason.to_owned());
+        return Some(("weir_refusals_total", REFUSALS_HELP, label));
     }
     if let Some(class) = counter.name.strip_prefix("status_") {
         let help = "replies, by class of their status";
@@ -108,29 +89,40 @@ fn part_of(counter: &Named) -> Option<Part> {
 fn of_its_own(counter: &Named, value: u64) -> Metric {
     let renamed = RENAMED.iter().find(|(name, _)| *name == counter.name);
     let name = renamed.map_or(counter.name.as_str(), |(_, name)| name);
-    let is_state = counter.is_max || STATES.contains(&name);
-    let kind = if is_state { Kind::Gauge } else { Kind::Counter };
-    let has_no_limit = name == LIMIT && value >= NO_LIMIT;
-    let value = if has_no_limit { f64::INFINITY } else { value as f64 };
-    let (name, value) = match (name.strip_suffix("_ns"), name.strip_suffix("_ns_max")) {
-        (Some(time), _) => (format!("{time}_seconds"), value / NS),
-        (_, Some(time)) => (format!("{time}_max_seconds"), value / NS),
-        (None, None) => (name.to_owned(), value),
-    };
+    let kind = if counter.merge.is_counter() { Kind::Counter } else { Kind::Gauge };
+    let found = UNITS.iter().find_map(|(end, unit, scale)| {
+        Some((format!("{}{unit}", name.strip_suffix(end)?), value as f64 / scale))
+    });
+    let (name, value) = found.unwrap_or_else(|| (name.to_owned(), value as f64));
     let suffix = if kind == Kind::Counter { "_total" } else { "" };
     let help = help::of(&counter.name, &counter.help);
     Metric::plain(&format!("weir_{name}{suffix}"), &help, kind, value)
 }
 
-/// Returns the number of open connections; `None` if the page has not what is needed. A connection
-/// that was to be answered with 503, and for which no slot was free, is subtracted twice.
-fn open_connections(counters: &[Named]) -> Option<u64> {
-    let value = |name: &&str| counters.iter().find(|counter| counter.name == *name)?.value;
-    let sum = |names: &[&str]| {
-        names.iter().map(value).try_fold(0_u64, |sum, value| Some(sum.saturating_add(value?)))
+/// Returns the state of each upstream; nothing if there is none.
+fn of_upstreams(upstreams: &[UpstreamState]) -> Vec<Metric> {
+    let gauge = |name: &str, help: &str, value: fn(&UpstreamState) -> f64| {
+        let samples = upstreams.iter().map(|each| {
+            let label = ("upstream", each.name.clone());
+            (Some(label), value(each))
+        });
+        let (name, help) = (format!("weir_upstream_{name}"), help.into());
+        Metric { name, help, kind: Kind::Gauge, samples: samples.collect() }
     };
-    let accepted = value(&"accepted")?.saturating_add(sum(&BEGUN)?);
-    Some(accepted.saturating_sub(sum(&NOT_OPEN)?))
+    if upstreams.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        gauge("limit", "maximum number of requests in flight, as of now", |each| {
+            each.limit.map_or(f64::INFINITY, |limit| limit as f64)
+        }),
+        gauge("in_flight", "requests in flight", |each| each.in_flight as f64),
+        gauge("waiting", "requests that wait for a place", |each| each.waiting as f64),
+        gauge("servers", "servers of the upstream", |each| each.servers as f64),
+        gauge("servers_down", "servers that their checks find down", |each| {
+            each.servers_down as f64
+        }),
+    ]
 }
 
 fn of_the_build(snapshot: &Snapshot) -> [Metric; 3] {

@@ -1,5 +1,7 @@
 //! A reply, and its bytes.
 
+use std::borrow::Cow;
+
 use weir_http1::{RequestError, Status, imf_date};
 
 /// Status of a request for a host that is not this one (RFC 9110 section 15.5.20).
@@ -8,24 +10,35 @@ const MISDIRECTED: (u16, &str) = (421, "Misdirected Request");
 /// Media type of a line of text.
 const PLAIN: &str = "text/plain; charset=utf-8";
 
+/// Policy for content that is no page: a browser that shows it loads and runs nothing.
+const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
+
 /// A reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     status: (u16, &'static str),
     media_type: &'static str,
+    /// Policy for the content (Content Security Policy Level 3).
+    policy: Cow<'static, str>,
     body: String,
 }
 
 impl Reply {
     /// Returns a reply with content.
     pub(crate) fn content(media_type: &'static str, body: String) -> Self {
-        Self { status: (Status::OK.code(), Status::OK.reason()), media_type, body }
+        let status = (Status::OK.code(), Status::OK.reason());
+        Self { status, media_type, policy: NOTHING.into(), body }
+    }
+
+    /// Returns a reply with a page, and the policy for it.
+    pub(crate) fn page(html: String, policy: String) -> Self {
+        Self { policy: policy.into(), ..Self::content("text/html; charset=utf-8", html) }
     }
 
     /// Returns a reply of one line of text.
     pub(crate) fn line(status: Status, text: &str) -> Self {
-        let body = format!("{text}\n");
-        Self { status: (status.code(), status.reason()), media_type: PLAIN, body }
+        let status = (status.code(), status.reason());
+        Self { status, ..Self::content(PLAIN, format!("{text}\n")) }
     }
 
     /// Returns the reply to a head that is no valid request, or is too large.
@@ -36,13 +49,13 @@ impl Reply {
     /// Returns the reply to a request for another host.
     pub(crate) fn misdirected() -> Self {
         let body = "this is not the host that was asked for\n".to_owned();
-        Self { status: MISDIRECTED, media_type: PLAIN, body }
+        Self { status: MISDIRECTED, ..Self::content(PLAIN, body) }
     }
 
     /// Returns the bytes of a reply that ends its connection. `unix_s`: the time, seconds since
     /// 1970. `head_only`: the request was a HEAD.
     pub(crate) fn to_bytes(&self, unix_s: u64, head_only: bool) -> Vec<u8> {
-        let Self { status: (code, reason), media_type, body } = self;
+        let Self { status: (code, reason), media_type, policy, body } = self;
         let date = imf_date(unix_s);
         let date = String::from_utf8_lossy(&date);
         let allow =
@@ -54,7 +67,8 @@ impl Reply {
              Content-Length: {}\r\n\
              Cache-Control: no-store\r\n\
              X-Content-Type-Options: nosniff\r\n\
-             Content-Security-Policy: default-src 'none'\r\n\
+             Content-Security-Policy: {policy}\r\n\
+             Referrer-Policy: no-referrer\r\n\
              {allow}Connection: close\r\n\r\n",
             body.len()
         );

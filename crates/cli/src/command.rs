@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
-use crate::{docs_table, lab, load, options, probe, serve, stat};
+use crate::{docs_table, lab, load, options, probe, stat, top};
 
 /// An event-driven HTTP/1.1 server that keeps its peak throughput when it is overloaded.
 #[derive(Debug, Parser)]
@@ -27,7 +27,9 @@ pub(crate) enum Task {
     /// Show the statistics of a running server, without asking it
     Stat(stat::StatOptions),
     /// Check a configuration file, and everything it names, without serving
-    Check(serve::CheckOptions),
+    Check(options::CheckOptions),
+    /// Show the state of a running server in the terminal, each second
+    Top(top::TopOptions),
     /// Measure what each event mechanism costs on this kernel, by itself
     Probe(Box<probe::ProbeOptions>),
     /// Hold a network namespace for a lab

@@ -18,13 +18,10 @@ use toml::de::DeTable;
 use weir_lab::document;
 
 use crate::command::{Cli, one_sentence};
-use option::option;
+use option::{CONFIG, PRINT, option};
 use placed::Source;
+use show::Origins;
 pub(crate) use tables::{RouteTable, Tables, UpstreamTable};
-
-/// Ids of the options that name a file, and that print one.
-const CONFIG: &str = "config";
-const PRINT: &str = "print_config";
 
 /// The variables of an environment.
 pub(crate) type Environment = [(OsString, OsString)];
@@ -34,17 +31,7 @@ pub(crate) type Environment = [(OsString, OsString)];
 pub(crate) struct Merged {
     pub args: Vec<OsString>,
     pub tables: Tables,
-    /// Ids of the options that the environment and the file gave.
-    by_environment: Vec<String>,
-    by_file: Vec<String>,
-    /// The tables of the file, as a file.
-    file_tables: String,
-}
-
-/// An option found outside of the command line, with an argument for each value.
-struct Found {
-    id: String,
-    args: Vec<OsString>,
+    origins: Origins,
 }
 
 /// Inserts the arguments from the configuration file, if one is named, and those from the
@@ -79,7 +66,7 @@ pub(crate) fn merge(
     merged.args = args.iter().take(2).cloned().collect();
     merged.args.extend(by_file);
     merged.args.extend(found.into_iter().flat_map(|each| each.args));
-    merged.by_environment = is_given;
+    merged.origins.by_environment = is_given;
     merged.args.extend(args.into_iter().skip(2));
     // The command line alone was sound, so whatever is wrong now is the fault of the others.
     Cli::command().try_get_matches_from(&merged.args).map_err(|error| {
@@ -96,7 +83,7 @@ pub(crate) fn shown(merged: &Merged, line: &ArgMatches) -> Option<String> {
     let is_asked = line.try_get_one::<bool>(PRINT).ok().flatten() == Some(&true);
     let all = Cli::command().try_get_matches_from(&merged.args).ok()?;
     let all = all.subcommand_matches(name).filter(|_| is_asked)?;
-    Some(show::show(&subcommand(name), all, line, merged))
+    Some(show::show(&subcommand(name), all, line, &merged.origins))
 }
 
 fn subcommand(name: &str) -> Command {
@@ -132,18 +119,18 @@ fn settings(
                 // A path that looks like an option is still a path.
                 let dash = if text.starts_with('-') { "./" } else { "" };
                 merged.args.push(format!("{dash}{text}").into());
-                merged.by_file.push("root".into());
+                merged.origins.by_file.push("root".into());
             }
             continue;
         }
         let found = option(key, value, source, command)?;
         if !is_given(&found.id) {
             merged.args.extend(found.args);
-            merged.by_file.push(found.id);
+            merged.origins.by_file.push(found.id);
         }
     }
     if serves {
-        merged.file_tables = show::tables(source.text, &["upstream", "route"]);
+        merged.origins.file_tables = show::tables(source.text, &["upstream", "route"]);
     }
     Ok(merged)
 }

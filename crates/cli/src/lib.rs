@@ -17,6 +17,7 @@ mod screen;
 mod serve;
 mod signals;
 mod stat;
+mod top;
 mod values;
 
 use std::ffi::OsString;
@@ -56,6 +57,7 @@ fn run(args: Vec<OsString>) -> Result<ExitCode, String> {
         Task::Lab(options) => lab::lab(*options),
         Task::Stat(options) => stat::stat(&options),
         Task::Check(options) => serve::check_file(&options, &environment),
+        Task::Top(options) => top::top(&options),
         Task::Probe(options) => probe::probe(&options),
         Task::LabHolder { args } => Ok(weir_lab::testbed::holder_main(args)),
         Task::LabEnter { args } => Ok(weir_lab::testbed::enter_main(args)),

@@ -51,6 +51,18 @@ pub(crate) struct ProxyOptions {
     pub server: ServerOptions,
 }
 
+/// Check a configuration file without serving.
+#[derive(Debug, Args)]
+pub(crate) struct CheckOptions {
+    /// The file
+    #[arg(value_name = "FILE", default_value = "/etc/weir/weir.toml")]
+    pub file: PathBuf,
+
+    /// Check it as a file of `weir proxy`, whose upstreams are on its command line
+    #[arg(long)]
+    pub proxy: bool,
+}
+
 /// The options that a server has whatever it serves.
 #[derive(Debug, Args)]
 pub(crate) struct ServerOptions {
@@ -277,8 +289,9 @@ pub(crate) struct ServerOptions {
           hide_possible_values = true)]
     pub stat_page: OnOff,
 
-    /// Address for the operator's programs, such as 127.0.0.1:9101 or unix:/run/weir.sock: /metrics
-    /// for Prometheus, /healthz, /readyz and /status.json. Nobody is asked who they are there
+    /// Address for the operator, such as 127.0.0.1:9101 or unix:/run/weir.sock: a live page at /,
+    /// /metrics for Prometheus, /healthz, /readyz and /status.json. Nobody is asked who they are
+    /// there
     #[arg(long, value_name = "ADDRESS", value_parser = values::address)]
     pub admin: Option<Address>,
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::parser::ValueSource;
-use clap::{Args, CommandFactory, Parser};
+use clap::{CommandFactory, Parser};
 
 use weir_admin::{AdminListener, Lifecycle, SocketGuard};
 use weir_observe::OwnPage;
@@ -22,7 +22,7 @@ use crate::caching::CacheOptions;
 use crate::config_file::{self, Environment, Merged, Tables};
 use crate::forwarding::{self, Forwarding};
 use crate::options::{
-    LogStyle, Precompressed, ProxyOptions, ServeOptions, ServerOptions, Symlinks,
+    CheckOptions, LogStyle, Precompressed, ProxyOptions, ServeOptions, ServerOptions, Symlinks,
 };
 use crate::print::{print_text, say};
 use crate::values::{OnOff, ns};
@@ -49,18 +49,6 @@ pub(crate) fn serve(options: ServeOptions, tables: &Tables) -> Result<ExitCode, 
 pub(crate) fn proxy(options: ProxyOptions) -> Result<ExitCode, String> {
     let (outputs, urls) = (Outputs::of(&options.server)?, options.urls.join(", "));
     run(proxy_configuration(options)?, &urls, outputs)
-}
-
-/// Check a configuration file without serving.
-#[derive(Debug, Args)]
-pub(crate) struct CheckOptions {
-    /// The file
-    #[arg(value_name = "FILE", default_value = "/etc/weir/weir.toml")]
-    file: PathBuf,
-
-    /// Check it as a file of `weir proxy`, whose upstreams are on its command line
-    #[arg(long)]
-    proxy: bool,
 }
 
 /// Checks a configuration file, with the options of the environment, as far as that is possible
@@ -170,7 +158,7 @@ fn start_admin(
     lifecycle: &Lifecycle,
 ) -> Result<SocketGuard, String> {
     let (layout, words) = server.stat_page().ok_or("there is no memory for the statistics")?;
-    let started = listener.start(lifecycle, OwnPage::new(layout, words));
+    let started = listener.start(lifecycle, OwnPage::new(layout, words), say);
     started.map_err(|error| format!("no thread can be started: {error}"))
 }
 

@@ -17,7 +17,7 @@ use weir_sys::profile;
 use weir_sys::run_dir::RunFile;
 use weir_sys::shared_page::SharedNumbers;
 
-use crate::config::{Address, Config};
+use crate::config::{Address, Config, Upstream};
 
 /// Weight of the connections accepted or served after which a long phase publishes.
 const WEIGHT_MAX: u32 = 64;
@@ -82,6 +82,8 @@ impl StatPage {
             started_ns: monotonic_ns(),
             slots: children_from + config.workers * children,
             addresses: addresses.iter().map(ToString::to_string).collect(),
+            target_ns: config.policy.target_ns,
+            upstreams: config.upstreams.iter().map(name_of).collect(),
             calls: calls.iter().map(ToString::to_string).collect(),
             ..Description::of_this_build()
         });
@@ -139,6 +141,11 @@ impl NewPage {
     }
 }
 
+/// Returns the name of an upstream, and the number of its servers.
+fn name_of(upstream: &Upstream) -> (String, u64) {
+    (upstream.name.clone(), upstream.servers.len() as u64)
+}
+
 fn file_of(pid: u32, words: usize) -> Result<(SharedNumbers, RunFile), String> {
     let file = RunFile::create(pid)?;
     match SharedNumbers::of_file(std::os::fd::AsFd::as_fd(&file), words) {
@@ -163,8 +170,8 @@ pub(crate) struct Publisher {
     published_ns: Option<u64>,
     /// True if the last wait began without a publication.
     is_pending: bool,
-    /// Buffer for the calls.
-    calls: Vec<u64>,
+    /// Buffer for the calls and the upstreams.
+    rest: Vec<u64>,
 }
 
 impl Publisher {
@@ -225,17 +232,25 @@ impl Publisher {
         self.published_ns.filter(|_| self.is_pending).map(|at_ns| at_ns + PENDING_NS)
     }
 
-    /// Publishes the counters of a loop as of `now_ns` on its clock.
+    /// Publishes the counters of a loop as of `now_ns` on its clock. `upstreams`: the numbers of
+    /// their states.
     #[inline]
-    pub(crate) fn publish(&mut self, now_ns: u64, counters: &Counters, calls: &[profile::Row]) {
+    pub(crate) fn publish(
+        &mut self,
+        now_ns: u64,
+        counters: &Counters,
+        calls: &[profile::Row],
+        upstreams: &[u64],
+    ) {
         self.weight = 0;
         self.published_ns = Some(now_ns);
         self.is_pending = false;
         self.activity = activity(counters);
-        self.calls.clear();
-        self.calls.extend(calls.iter().flat_map(|row| [row.count, row.time_ns]));
+        self.rest.clear();
+        self.rest.extend(calls.iter().flat_map(|row| [row.count, row.time_ns]));
+        self.rest.extend(upstreams);
         if let Some(slot) = self.slot() {
-            slot.publish(self.origin_ns + now_ns, &counters.values(), &self.calls);
+            slot.publish(self.origin_ns + now_ns, &counters.values(), &self.rest);
         }
     }
 
@@ -246,10 +261,12 @@ impl Publisher {
         }
     }
 
-    /// Publishes the last report of a loop.
-    pub(crate) fn finish(&self, report: &LoopReport) {
+    /// Publishes the last report of a loop. `upstreams`: the numbers of their states.
+    pub(crate) fn finish(&self, report: &LoopReport, upstreams: &[u64]) {
         if let Some(slot) = self.slot() {
-            slot.finish(monotonic_ns(), &report.counters.values(), &numbers(&report.calls));
+            let calls = if self.has_calls() { numbers(&report.calls) } else { Vec::new() };
+            let rest = [&calls, upstreams].concat();
+            slot.finish(monotonic_ns(), &report.counters.values(), &rest);
         }
     }
 
@@ -266,8 +283,7 @@ impl Publisher {
         let switches = [old.context_switches_voluntary, old.context_switches_involuntary];
         counters.set_switches(switches[0].get(), switches[1].get());
         let (pairs, _) = calls.as_chunks::<2>();
-        let is_profiled = self.page.as_ref().is_some_and(StatPage::has_calls);
-        let named = profile::NAMES.iter().zip(pairs).filter(|_| is_profiled);
+        let named = profile::NAMES.iter().zip(pairs).filter(|_| self.has_calls());
         let calls = named.map(|(name, &[count, time_ns])| CallRow { name, count, time_ns });
         LoopReport { counters, calls: calls.collect() }
     }
@@ -279,6 +295,10 @@ impl Publisher {
             self.publish_sum(sum);
             slot.free();
         });
+    }
+
+    fn has_calls(&self) -> bool {
+        self.page.as_ref().is_some_and(StatPage::has_calls)
     }
 
     fn set_owner(&self) {

@@ -37,11 +37,44 @@ impl Counter {
     }
 }
 
-/// Rule for merging a counter over several loops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Merge {
+/// Kind of a statistic, and with it the rule for merging it over several loops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Merge {
+    /// A counter: the sum.
+    #[default]
     Sum,
+    /// A present state of each loop: the sum.
+    SumNow,
+    /// A high-water mark: the maximum.
     Max,
+    /// A present state that all loops share: what the loop says that has published last.
+    Latest,
+}
+
+impl Merge {
+    /// Kinds with their names in a page.
+    const NAMES: [(Self, &str); 4] = [
+        (Self::Sum, "sum"),
+        (Self::SumNow, "sum-now"),
+        (Self::Max, "max"),
+        (Self::Latest, "latest"),
+    ];
+
+    /// Returns whether the statistic only rises while the server runs.
+    pub fn is_counter(self) -> bool {
+        self == Self::Sum
+    }
+
+    /// Returns the name in a page.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(kind, _)| *kind == self).map_or("sum", |(_, name)| name)
+    }
+
+    /// Returns the kind of a name; one that another build has given is a counter.
+    pub fn named(name: &str) -> Self {
+        let found = Self::NAMES.iter().find(|(_, each)| *each == name);
+        found.map_or(Self::Sum, |(kind, _)| *kind)
+    }
 }
 
 /// A row of the table of counters.
@@ -51,14 +84,8 @@ pub struct Row {
     pub name: &'static str,
     /// Description of the value.
     pub help: &'static str,
-    merge: Merge,
-}
-
-impl Row {
-    /// Returns whether loops are merged by their maximum instead of their sum.
-    pub fn is_max(&self) -> bool {
-        self.merge == Merge::Max
-    }
+    /// Kind of the statistic.
+    pub merge: Merge,
 }
 
 macro_rules! counters {
@@ -161,12 +188,15 @@ counters! {
     overloads Sum "times a listener was found overloaded",
     overloaded_ns Sum "time for which listeners were overloaded, nanoseconds",
     queue_asked Sum "queries of the length of an accept queue",
+    accept_queue SumNow "connections in the accept queues as of now, where a policy watches them",
+    accept_backlog SumNow "bounds of the accept queues of the loops' own sockets as of now",
     queue_max Max "maximum length of an accept queue seen",
     backlog_changes Sum "changes of the bound of an accept queue",
     syn_filter_changes Sum "calls that attached, changed or detached the SYN filter",
     syn_filter_failed Sum "calls for the SYN filter that failed",
     syn_dropped Sum "connection requests dropped by the SYN filter for lack of a token",
     syn_dropped_unfair Sum "of these, requests of sources that had used up their share",
+    syn_random_ppm Max "connection requests dropped at random as of now, per million (not counted)",
     refused_idle Sum "refusals because of load while the loop had time: 0 unless weir has a bug",
     refused_excess Sum "connections accepted and refused because the queue was too long",
     refused_stale Sum "connections accepted and refused because they had waited too long",
@@ -191,12 +221,14 @@ counters! {
     upstream_stale Sum "requests refused with 503 after the delay target, without a place",
     upstream_excess Sum "requests refused with 503 because too many waited for a place",
     upstream_departed Sum "requests whose client had gone before their reply began",
-    upstream_limit Max "maximum number of requests in flight at all upstreams, as of now",
+    upstream_limit Latest "maximum number of requests in flight at all upstreams, as of now",
+    upstream_in_flight Latest "requests in flight at all upstreams as of now",
+    upstream_waiting Latest "requests that wait for a place at an upstream as of now",
     upstream_waiting_max Max "maximum number of requests that have waited for a place",
     upstream_spliced_bytes Sum "bytes of content that the kernel passed on from socket to socket",
     upstream_checks Sum "health checks of servers of upstreams",
     upstream_checks_failed Sum "of these, checks that the server failed",
-    upstream_servers_down Max "servers of upstreams that their checks find down, as of now",
+    upstream_servers_down Latest "servers of upstreams that their checks find down, as of now",
     proxy_cache_hits Sum "requests answered with a fresh stored reply of an upstream",
     proxy_cache_misses Sum "requests forwarded because no stored reply would do",
     proxy_cache_stale Sum "requests answered with a stale stored reply",
@@ -204,7 +236,7 @@ counters! {
     proxy_cache_collapsed Sum "requests that waited for the reply to another one",
     proxy_cache_stored Sum "replies of upstreams stored",
     proxy_cache_evicted Sum "resources whose stored replies were evicted for lack of room",
-    proxy_cache_bytes Sum "size of the stored replies as of now, bytes",
+    proxy_cache_bytes SumNow "size of the stored replies as of now, bytes",
     cache_hits Sum "lookups that found fresh content in the cache",
     cache_misses Sum "lookups of content not in the cache",
     cache_revalidated Sum "cached content checked against its file and kept",
@@ -283,17 +315,27 @@ impl Counters {
         counters
     }
 
-    /// Replaces what all loops share of the upstreams: the limit, and the most that have waited.
-    pub fn set_upstreams(&mut self, [limit, waiting_max]: [u64; 2]) {
+    /// Replaces what all loops share of the upstreams: the limit, the requests in flight and
+    /// waiting, and the servers that are down.
+    pub fn set_upstreams(&mut self, [limit, in_flight, waiting, down]: [u64; 4]) {
         self.upstream_limit = Counter(limit);
-        self.upstream_waiting_max = Counter(waiting_max);
+        self.upstream_in_flight = Counter(in_flight);
+        self.upstream_waiting = Counter(waiting);
+        self.upstream_servers_down = Counter(down);
     }
 
-    /// Replaces the checks of upstreams: all, those that failed, and the servers that are down.
-    pub fn set_upstream_checks(&mut self, [checks, failed, down]: [u64; 3]) {
+    /// Replaces the checks of upstreams: all, and those that failed.
+    pub fn set_upstream_checks(&mut self, [checks, failed]: [u64; 2]) {
         self.upstream_checks = Counter(checks);
         self.upstream_checks_failed = Counter(failed);
-        self.upstream_servers_down = Counter(down);
+    }
+
+    /// Replaces the state of a loop's own listening sockets: connections in their queues, the
+    /// bounds of these, and the share of SYNs that their filters drop at random, per million.
+    pub fn set_listeners(&mut self, [queue, backlog, random_ppm]: [u64; 3]) {
+        self.accept_queue = Counter(queue);
+        self.accept_backlog = Counter(backlog);
+        self.syn_random_ppm = Counter(random_ppm);
     }
 
     /// Replaces what all loops share of the cache of replies: evictions, and stored bytes.
@@ -385,8 +427,10 @@ impl AddAssign<&Self> for Counters {
         let theirs = other.values();
         for ((mine, theirs), row) in self.values_mut().into_iter().zip(theirs).zip(TABLE) {
             *mine = match row.merge {
-                Merge::Sum => *mine + theirs,
-                Merge::Max => (*mine).max(theirs),
+                Merge::Sum | Merge::SumNow => *mine + theirs,
+                // Counters do not know when they were published. Loops that are merged here have
+                // been asked at the same time.
+                Merge::Max | Merge::Latest => (*mine).max(theirs),
             };
         }
     }

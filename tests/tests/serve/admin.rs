@@ -18,7 +18,7 @@ suite! {
     connections_are_open_until_they_are_closed,
 }
 
-const ADMIN: [&str; 2] = ["--admin", "127.0.0.1:0"];
+pub(crate) const ADMIN: [&str; 2] = ["--admin", "127.0.0.1:0"];
 
 /// Number of connections that it keeps open.
 const OPEN_MAX: usize = 32;
@@ -26,7 +26,7 @@ const OPEN_MAX: usize = 32;
 const HEALTHZ: &str = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// Returns the admin address, which the server says when it starts.
-fn admin(server: &Server) -> Address {
+pub(crate) fn admin(server: &Server) -> Address {
     let prefix = "the admin address is http://";
     let find = || {
         let said = server.stderr_so_far();
@@ -37,7 +37,7 @@ fn admin(server: &Server) -> Address {
     Address::Tcp(find().unwrap().parse().unwrap())
 }
 
-fn ask(address: &Address, path: &str) -> Reply {
+pub(crate) fn ask(address: &Address, path: &str) -> Reply {
     let mut client = Client::connect(address);
     client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     client.reply()
@@ -59,7 +59,7 @@ fn refused(options: &[&str]) -> Stopped {
 }
 
 /// Returns the value of a metric.
-fn metric(text: &str, name: &str) -> Option<f64> {
+pub(crate) fn metric(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
@@ -82,6 +82,12 @@ fn the_metrics_are_the_statistics(setup: &Setup) {
     let status = ask(&address, "/status.json").text();
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     assert_eq!((&status["total"]["replies"], &status["state"]), (&6.into(), &"ready".into()));
+    until("a second was measured", || {
+        let status = ask(&address, "/status.json?since=0").text();
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let is_shown = status["now"]["total"].is_object() && status["condition"] == "calm";
+        is_shown && status["history"]["next"].as_u64() >= Some(1) && status.get("total").is_none()
+    });
     server.stop_cleanly();
 }
 
@@ -128,6 +134,24 @@ fn a_name_that_leads_to_loopback_is_not_answered() {
         client.send(request("GET", "/metrics", &[]));
         assert_eq!(client.reply().status, 421, "bound to {bound}");
     }
+}
+
+#[test]
+fn the_live_page_may_run_its_own_script_and_nothing_else() {
+    let root = Root::with_hello();
+    let server = Server::start(WEIR, &ADMIN, &root);
+    let address = admin(&server);
+    let page = ask(&address, "/");
+    assert_eq!(page.expect_field("Content-Type"), "text/html; charset=utf-8");
+    assert_eq!(page.expect_field("Cache-Control"), "no-store");
+    assert_eq!(page.expect_field("X-Content-Type-Options"), "nosniff");
+    let policy = page.expect_field("Content-Security-Policy").to_owned();
+    assert!(policy.starts_with("default-src 'none'; script-src 'nonce-"), "{policy}");
+    assert!(!policy.contains("unsafe") && policy.contains("frame-ancestors 'none'"), "{policy}");
+    let nonce = policy.split('\'').find_map(|word| word.strip_prefix("nonce-")).unwrap();
+    assert_eq!(page.text().matches(&format!("nonce=\"{nonce}\"")).count(), 2);
+    let other = ask(&address, "/").expect_field("Content-Security-Policy").to_owned();
+    assert_ne!(other, policy, "a nonce is of one reply");
 }
 
 #[test]
@@ -240,7 +264,8 @@ fn an_upstream_without_a_limit_has_an_infinite_one() {
         let options = [&ADMIN[..], options].concat();
         let server = Server::proxy(WEIR, &["http://127.0.0.1:1"], &options);
         let address = admin(&server);
-        let limit = || metric(&ask(&address, "/metrics").text(), "weir_upstream_limit");
+        let name = "weir_upstream_limit{upstream=\"default\"}";
+        let limit = || metric(&ask(&address, "/metrics").text(), name);
         until("the limit is published", || limit().is_some_and(|limit| limit > 0.0));
         limit().unwrap()
     };

@@ -7,6 +7,7 @@
 )]
 
 mod admin;
+mod admin_peers;
 mod architectures;
 mod bad_inputs;
 mod behaviour;

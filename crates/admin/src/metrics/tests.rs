@@ -2,13 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use weir_stats::Merge;
 use weir_stats::page::Owner;
 
 use super::*;
 use crate::fixtures::{Page, this_thread};
 
-fn counted(name: &str, help: &str, value: u64, is_max: bool) -> Named {
-    Named { name: name.into(), help: help.into(), value: Some(value), is_max }
+fn counted(name: &str, help: &str, value: u64, merge: Merge) -> Named {
+    Named { name: name.into(), help: help.into(), value: Some(value), merge }
+}
+
+fn total(name: &str, help: &str, value: u64) -> Named {
+    counted(name, help, value, Merge::Sum)
 }
 
 fn text_of(counters: &[Named]) -> String {
@@ -20,11 +25,12 @@ fn text_of(counters: &[Named]) -> String {
 #[test]
 fn times_are_seconds_sizes_bytes_and_counters_totals() {
     let text = text_of(&[
-        counted("cpu_user_ns", "user time of the loops, nanoseconds", 1_500_000_000, false),
-        counted("helper_ns_max", "maximum time, nanoseconds", 2_000_000, true),
-        counted("bytes_out", "bytes written", 7, false),
-        counted("open_max", "maximum number of open connections", 3, true),
-        counted("proxy_cache_bytes", "size of the stored replies, bytes", 5, false),
+        total("cpu_user_ns", "user time of the loops, nanoseconds", 1_500_000_000),
+        counted("helper_ns_max", "maximum time, nanoseconds", 2_000_000, Merge::Max),
+        total("bytes_out", "bytes written", 7),
+        counted("open_max", "maximum number of open connections", 3, Merge::Max),
+        counted("proxy_cache_bytes", "size of the stored replies, bytes", 5, Merge::SumNow),
+        counted("share_ppm", "share, per million", 250_000, Merge::Max),
     ]);
     let expected = "\
         # HELP weir_cpu_user_seconds_total user time of the loops\n\
@@ -41,19 +47,22 @@ fn times_are_seconds_sizes_bytes_and_counters_totals() {
         weir_open_max 3\n\
         # HELP weir_proxy_cache_bytes size of the stored replies\n\
         # TYPE weir_proxy_cache_bytes gauge\n\
-        weir_proxy_cache_bytes 5\n";
+        weir_proxy_cache_bytes 5\n\
+        # HELP weir_share_ratio share\n\
+        # TYPE weir_share_ratio gauge\n\
+        weir_share_ratio 0.25\n";
     assert_eq!(text, expected);
 }
 
 #[test]
 fn parts_of_a_whole_are_one_metric_with_a_label() {
     let text = text_of(&[
-        counted("status_2xx", "", 5, false),
-        counted("replies", "replies", 6, false),
-        counted("status_5xx", "", 1, false),
-        counted("end_finished", "", 2, false),
-        counted("timeout_idle", "", 3, false),
-        counted("upstream_stale", "", 4, false),
+        total("status_2xx", "", 5),
+        total("replies", "replies", 6),
+        total("status_5xx", "", 1),
+        total("end_finished", "", 2),
+        total("timeout_idle", "", 3),
+        total("upstream_stale", "", 4),
     ]);
     let parts = "weir_responses_total{code=\"2xx\"} 5\nweir_responses_total{code=\"5xx\"} 1\n";
     assert!(text.contains(parts), "{text}");
@@ -62,23 +71,36 @@ fn parts_of_a_whole_are_one_metric_with_a_label() {
 }
 
 #[test]
-fn a_limit_that_is_none_is_infinite() {
-    let text = |limit| text_of(&[counted(LIMIT, "", limit, true)]);
-    assert!(text(8).ends_with("\nweir_upstream_limit 8\n"));
-    for no_limit in [NO_LIMIT, NO_LIMIT + 8, 2 * NO_LIMIT] {
-        assert!(text(no_limit).ends_with("\nweir_upstream_limit +Inf\n"), "{no_limit}");
-    }
+fn each_upstream_has_its_state_and_one_without_a_limit_an_infinite_one() {
+    let state = |name: &str, limit, waiting| UpstreamState {
+        name: name.into(),
+        servers: 2,
+        limit,
+        waiting,
+        ..UpstreamState::default()
+    };
+    let text = text_format::text(&of_upstreams(&[state("a", Some(8), 1), state("b", None, 0)]));
+    let limits =
+        "weir_upstream_limit{upstream=\"a\"} 8\nweir_upstream_limit{upstream=\"b\"} +Inf\n";
+    assert!(text.contains(limits), "{text}");
+    assert!(
+        text.contains(
+            "# TYPE weir_upstream_waiting gauge\nweir_upstream_waiting{upstream=\"a\"} 1\n"
+        )
+    );
+    assert!(text.contains("weir_upstream_servers_down{upstream=\"b\"} 0\n"));
+    assert!(of_upstreams(&[]).is_empty());
 }
 
 #[test]
 fn every_counter_of_the_table_has_a_name_of_its_own() {
     let all: Vec<Named> =
-        weir_stats::TABLE.iter().map(|row| counted(row.name, row.help, 1, row.is_max())).collect();
+        weir_stats::TABLE.iter().map(|row| counted(row.name, row.help, 1, row.merge)).collect();
     let text = text_of(&all);
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     let names: Vec<&str> = samples.filter_map(|line| line.split(' ').next()).collect();
     let at_exit = all.iter().filter(|row| row.name.ends_with("_at_exit")).count();
-    assert_eq!(names.len(), all.len() - at_exit);
+    assert_eq!(names.len(), all.len() - at_exit - OF_UPSTREAMS.len());
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     for name in names {
@@ -86,8 +108,7 @@ fn every_counter_of_the_table_has_a_name_of_its_own() {
         assert!(name.starts_with("weir_") && name.chars().all(is_plain), "{name}");
         assert!(!name.contains("_ns") && !name.ends_with("_total_total"), "{name}");
     }
-    let refusals = REFUSALS.iter().map(|(name, _)| name);
-    for name in refusals.chain(&STATES).chain([&LIMIT]).chain(&NOT_OPEN).chain(&BEGUN) {
+    for name in REFUSALS.iter().map(|row| &row.counter).chain(&OF_UPSTREAMS) {
         assert!(all.iter().any(|row| row.name == *name), "{name}");
     }
 }
@@ -110,7 +131,7 @@ fn a_connection_is_open_from_its_accept_until_it_is_closed_or_let_go() {
         let page = Page::new(1);
         page.publish(0, &this_thread(), counters);
         let total = page.observed().snapshot().unwrap().total();
-        assert_eq!(open_connections(&total), Some(open), "{counters:?}");
+        assert_eq!(open_connections(&Snapshot::counters(&total)), open, "{counters:?}");
     }
 }
 

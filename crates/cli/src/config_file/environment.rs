@@ -1,12 +1,11 @@
-//! Options from the environment: `WEIR_MAX_CONNS=100` is `--max-conns 100`. Variables that are named
-//! after no option are left alone, because service managers and orchestrators set such too.
+//! Options from the environment: `WEIR_MAX_CONNS=100` is `--max-conns 100`. Variables that are
+//! named after no option are left alone, because service managers and orchestrators set such too.
 
 use std::ffi::{OsStr, OsString};
 
 use clap::{Arg, ArgAction, Command};
 
-use super::option;
-use super::{CONFIG, Found};
+use super::option::{self, CONFIG, Found};
 
 /// What the name of a variable begins with.
 const PREFIX: &str = "WEIR_";

@@ -7,8 +7,17 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::placed::Source;
-use super::{CONFIG, Found, PRINT};
 use crate::command::one_sentence;
+
+/// Ids of the options that name a file, and that print one.
+pub(super) const CONFIG: &str = "config";
+pub(super) const PRINT: &str = "print_config";
+
+/// An option found outside of the command line, with an argument for each value.
+pub(super) struct Found {
+    pub id: String,
+    pub args: Vec<OsString>,
+}
 
 /// Similarity to a known name above which an unknown one is taken for a slip of it (Jaro).
 const ALIKE: f64 = 0.7;

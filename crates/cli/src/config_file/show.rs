@@ -7,7 +7,17 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
 use toml::{Table, Value};
 
-use super::{Merged, option};
+use super::option;
+
+/// Where options come from that the command line leaves out.
+#[derive(Debug, Default)]
+pub(crate) struct Origins {
+    /// Ids of the options that the environment and the file gave.
+    pub by_environment: Vec<String>,
+    pub by_file: Vec<String>,
+    /// The tables of the file, as a file.
+    pub file_tables: String,
+}
 
 /// Writes the options of a subcommand. `all`: the matches of the merged arguments; `line`: those of
 /// the command line alone.
@@ -15,7 +25,7 @@ pub(super) fn show(
     command: &Command,
     all: &ArgMatches,
     line: &ArgMatches,
-    merged: &Merged,
+    origins: &Origins,
 ) -> String {
     let mut text = String::new();
     let by_line = |id: &str| line.value_source(id) == Some(ValueSource::CommandLine);
@@ -23,8 +33,8 @@ pub(super) fn show(
         let named = |ids: &[String]| ids.iter().any(|each| each == id);
         match () {
             () if by_line(id) => "command line",
-            () if named(&merged.by_environment) => "environment",
-            () if named(&merged.by_file) => "file",
+            () if named(&origins.by_environment) => "environment",
+            () if named(&origins.by_file) => "file",
             () => "default",
         }
     };
@@ -44,8 +54,8 @@ pub(super) fn show(
         let origin = origin(arg.get_id().as_str());
         let _ = writeln!(text, "{name} = {}  # {origin}", literal(&values));
     }
-    if !merged.file_tables.is_empty() {
-        let _ = write!(text, "\n{}", merged.file_tables);
+    if !origins.file_tables.is_empty() {
+        let _ = write!(text, "\n{}", origins.file_tables);
     }
     text
 }

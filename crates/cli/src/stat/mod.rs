@@ -20,6 +20,9 @@ use crate::print::say;
 use crate::screen::Screen;
 use crate::signals::Stop;
 
+const NONE_RUNS: &str = "no weir server runs that publishes its statistics";
+const SEVERAL_RUN: &str = "several weir servers run: name the process id of the one to watch";
+
 /// Longest sleep before a signal is noticed.
 const NAP: Duration = Duration::from_millis(20);
 
@@ -33,7 +36,7 @@ pub(crate) fn stat(options: &StatOptions) -> Result<ExitCode, String> {
         None => {
             let mut pages = running()?;
             match pages.pop() {
-                None => return Err("no weir server runs that publishes its statistics".into()),
+                None => return Err(NONE_RUNS.into()),
                 Some(only) if pages.is_empty() => only,
                 Some(last) => {
                     pages.push(last);
@@ -49,6 +52,27 @@ pub(crate) fn stat(options: &StatOptions) -> Result<ExitCode, String> {
     }
 }
 
+/// Opens the page of a server: the one with this process id, or the only one that runs.
+///
+/// # Errors
+/// A sentence: there is no such server, its statistics cannot be read, or several run.
+pub(crate) fn one_server(pid: Option<u32>) -> Result<ServerPage, String> {
+    if let Some(pid) = pid {
+        return ServerPage::open(pid).map_err(|error| error.to_string());
+    }
+    let mut pages = running()?;
+    match pages.pop() {
+        None => Err(NONE_RUNS.into()),
+        Some(only) if pages.is_empty() => Ok(only),
+        Some(_) => Err(SEVERAL_RUN.into()),
+    }
+}
+
+/// Returns a line about a server.
+pub(crate) fn title(snapshot: &Snapshot) -> String {
+    table::title(snapshot)
+}
+
 /// Opens the pages of all servers; one that ends meanwhile is left out.
 fn running() -> Result<Vec<ServerPage>, String> {
     let pages: Vec<_> = servers().into_iter().map(ServerPage::open).collect();
@@ -61,7 +85,7 @@ fn running() -> Result<Vec<ServerPage>, String> {
 
 fn show_list(pages: &[ServerPage], options: &StatOptions) -> Result<ExitCode, String> {
     if options.watch.is_some() {
-        return Err("several weir servers run: name the process id of the one to watch".into());
+        return Err(SEVERAL_RUN.into());
     }
     let snapshots = pages.iter().map(snapshot).collect::<Result<Vec<_>, _>>()?;
     if !options.json {
@@ -120,7 +144,11 @@ fn sleep_until(until: Instant, stop: &AtomicBool) {
     }
 }
 
-fn snapshot(page: &ServerPage) -> Result<Snapshot, String> {
+/// Copies the page of a server.
+///
+/// # Errors
+/// A sentence: the server stands still as it publishes.
+pub(crate) fn snapshot(page: &ServerPage) -> Result<Snapshot, String> {
     let blame = |error| format!("the statistics of {} cannot be read: {error}", page.pid());
     page.snapshot().map_err(blame)
 }

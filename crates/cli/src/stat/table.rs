@@ -27,7 +27,9 @@ pub(super) fn lines(view: &View<'_>) -> Vec<String> {
     for (row, grown) in total.iter().zip(&grown) {
         let Some(value) = row.value.filter(|value| view.all || *value > 0) else { continue };
         let rate = match grown.value {
-            Some(by) if !row.is_max && seconds > 0.0 => format!("{:.2}", by as f64 / seconds),
+            Some(by) if row.merge.is_counter() && seconds > 0.0 => {
+                format!("{:.2}", by as f64 / seconds)
+            }
             _ => String::new(),
         };
         lines.push(format!("{:<28} {value:>16} {rate:>14}  {}", row.name, row.help));
@@ -45,7 +47,8 @@ fn growth(total: &[Named], before: Option<&[Named]>) -> Vec<Named> {
     .collect()
 }
 
-fn title(snapshot: &Snapshot) -> String {
+/// Returns a line about a server.
+pub(super) fn title(snapshot: &Snapshot) -> String {
     let description = &snapshot.layout.description;
     format!(
         "{}, process {}, {}, running for {}",

@@ -189,8 +189,8 @@ fn server() -> ServerResult {
 /// Counters after this number of connections with one reply each; all counters that have a
 /// difference, including zeros.
 fn counted(connections: f64, elapsed_s: f64) -> BTreeMap<String, f64> {
-    let names = weir_stats::TABLE.iter().map(|row| row.name);
-    let zeros = names.filter(|name| !name.ends_with("_max")).map(|name| (name.to_owned(), 0.0));
+    let counters = weir_stats::TABLE.iter().filter(|row| row.merge.is_counter());
+    let zeros = counters.map(|row| (row.name.to_owned(), 0.0));
     let mut counted: BTreeMap<_, _> = zeros.collect();
     let moved = [
         ("elapsed_s", elapsed_s),

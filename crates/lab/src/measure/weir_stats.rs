@@ -10,9 +10,6 @@ use crate::record::CallCount;
 /// Beginnings of the names of what the kernel counts for a server's threads.
 const OF_THE_KERNEL: [&str; 2] = ["cpu_", "context_switches_"];
 
-/// Names of what is a number at an instant, and no count.
-const GAUGES: [&str; 1] = ["upstream_limit"];
-
 /// Statistics since the server's start, or their growth between two snapshots.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
@@ -42,7 +39,7 @@ impl Stats {
     }
 
     /// Returns the growth since `before`, an earlier snapshot of the same server. High-water marks
-    /// (`_max`) and gauges have no difference and are left out; calls keep their names, most time
+    /// and present states have no difference and are left out; calls keep their names, most time
     /// first. Counts of the kernel may fall a little, since a thread or a process takes some of its
     /// own with it; they have then not grown.
     ///
@@ -50,7 +47,8 @@ impl Stats {
     /// A counter fell: the snapshots come from two servers.
     pub fn since(&self, before: &Self) -> Result<Self, String> {
         let mut totals = BTreeMap::new();
-        let is_count = |name: &str| !name.ends_with("_max") && !GAUGES.contains(&name);
+        let row = |name: &str| weir_stats::TABLE.iter().find(|row| row.name == name);
+        let is_count = |name: &str| row(name).is_none_or(|row| row.merge.is_counter());
         for (name, now) in self.totals.iter().filter(|(name, _)| is_count(name)) {
             let by = now - before.totals.get(name).copied().unwrap_or(0.0);
             let is_of_kernel = OF_THE_KERNEL.iter().any(|prefix| name.starts_with(prefix));
@@ -145,10 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_fell_is_no_restart() {
-        let (mut before, after) = (stats(1.0, 10, 0), stats(2.0, 10, 0));
-        before.totals.insert("upstream_limit".into(), 8.0);
-        assert!(!after.since(&before).unwrap().totals.contains_key("upstream_limit"));
+    fn a_present_state_that_fell_is_no_restart() {
+        for name in ["upstream_limit", "accept_queue"] {
+            let (mut before, after) = (stats(1.0, 10, 0), stats(2.0, 10, 0));
+            before.totals.insert(name.into(), 8.0);
+            assert!(!after.since(&before).unwrap().totals.contains_key(name), "{name}");
+        }
     }
 
     #[test]

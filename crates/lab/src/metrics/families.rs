@@ -62,9 +62,10 @@ fn member(name: &str) -> Option<Member<'_>> {
     let (of_what, of) = rest.rsplit_once('.').filter(|(of_what, _)| !of_what.is_empty())?;
     match (family, of) {
         ("calls", _) => Some(Member::Call(of_what, named(OF_CALL, of)?)),
-        // A high-water mark has no rate.
-        ("counter", "rate") if !of_what.ends_with("_max") => {
-            weir_stats::TABLE.iter().find(|row| row.name == of_what).map(Member::Counter)
+        // High-water marks and present states have no rate.
+        ("counter", "rate") => {
+            let row = weir_stats::TABLE.iter().find(|row| row.name == of_what)?;
+            row.merge.is_counter().then_some(Member::Counter(row))
         }
         ("kernel", "rate") if of_what.contains('.') => Some(Member::Kernel(of_what)),
         ("class", _) => {

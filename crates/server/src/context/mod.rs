@@ -52,6 +52,8 @@ pub(crate) struct WorkerContext {
     pub config: Arc<Config>,
     pub store: Store,
     pub counters: Counters,
+    /// Numbers of the present state of each upstream, as the page of statistics has them.
+    pub upstream_words: Vec<u64>,
     pub date: DateField,
     pub log: Option<LogBuffer>,
     /// Buffer for bytes in transit: a file being copied, or input to be discarded.
@@ -104,6 +106,7 @@ impl WorkerContext {
             config,
             store,
             counters: Counters::default(),
+            upstream_words: Vec::new(),
             date: DateField::default(),
             log,
             scratch: vec![0; SCRATCH_BYTES].into(),
@@ -255,7 +258,7 @@ impl WorkerContext {
         }
         note_store(&mut self.counters, &self.store);
         if let Some(upstreams) = &self.upstreams {
-            upstreams.count(&mut self.counters);
+            upstreams.count(&mut self.counters, &mut self.upstream_words);
         }
     }
 

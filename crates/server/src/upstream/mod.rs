@@ -349,9 +349,11 @@ impl Upstreams {
         }
     }
 
-    /// Adds what is counted for all loops together to the counters of one, so that their sum is
+    /// Adds the present state of the upstreams to the counters of each loop, with that of each in
+    /// `words`; and what is counted for all loops together to those of one, so that their sum is
     /// right.
-    pub(crate) fn count(&self, counters: &mut Counters) {
+    pub(crate) fn count(&self, counters: &mut Counters, words: &mut Vec<u64>) {
+        self.shared.note_state(counters, words);
         if self.loop_index == 0 {
             self.shared.count(counters);
         }

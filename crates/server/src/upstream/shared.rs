@@ -11,6 +11,7 @@ use weir_accept::upstream::{Admission, Granted};
 use weir_cache::{Cache, CacheTotals};
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
+use weir_stats::page::{UPSTREAM_WORDS, UpstreamState};
 use weir_sys::waker::Waker;
 
 use super::health::{Health, WHOLE};
@@ -84,6 +85,20 @@ pub(crate) struct SharedUpstreams {
     pub(super) cache: Option<Cache<Whose>>,
     /// Checks so far: all, and those that a server failed.
     checks: [AtomicU64; 2],
+}
+
+impl SharedUpstream {
+    /// Returns the present state, without the name.
+    fn state(&self, admission: &Admission<Whose>) -> UpstreamState {
+        let down = self.servers.iter().filter(|server| server.health.is_down());
+        UpstreamState {
+            limit: u64::try_from(admission.limit()).ok(),
+            in_flight: admission.in_flight() as u64,
+            waiting: admission.waiting() as u64,
+            servers_down: down.count() as u64,
+            ..UpstreamState::default()
+        }
+    }
 }
 
 impl SharedUpstreams {
@@ -225,22 +240,31 @@ impl SharedUpstreams {
         &self.upstreams[upstream].servers[server].health
     }
 
-    pub(super) fn count(&self, counters: &mut Counters) {
-        let (mut limit, mut waiting_max) = (0, 0);
-        for upstream in 0..self.upstreams.len() {
-            let admission = self.admission(upstream);
-            limit += admission.limit().min(u32::MAX as usize) as u64;
-            waiting_max += admission.waiting_max() as u64;
+    /// Sets the present state of the upstreams, with the numbers of each in `words`. A loop does
+    /// not wait for another here: an upstream that one is busy with is left as it was.
+    pub(super) fn note_state(&self, counters: &mut Counters, words: &mut Vec<u64>) {
+        words.resize(self.upstreams.len() * UPSTREAM_WORDS, 0);
+        let (states, _) = words.as_chunks_mut::<UPSTREAM_WORDS>();
+        let (mut sum, mut waiting_max) = ([0; UPSTREAM_WORDS], 0);
+        for (upstream, words) in self.upstreams.iter().zip(states) {
+            if let Ok(admission) = upstream.admission.try_lock() {
+                waiting_max += admission.waiting_max() as u64;
+                *words = upstream.state(&admission).words();
+            }
+            sum = std::array::from_fn(|index| sum[index] + words[index]);
         }
-        let servers = self.upstreams.iter().flat_map(|upstream| &upstream.servers);
-        let down = servers.filter(|server| server.health.is_down()).count() as u64;
-        counters.set_upstreams([limit, waiting_max]);
+        let [limit, in_flight, waiting, down] = sum;
+        counters.set_upstreams([limit, in_flight, waiting, down]);
+        counters.upstream_waiting_max.raise(waiting_max);
+    }
+
+    pub(super) fn count(&self, counters: &mut Counters) {
         if let Some(cache) = &self.cache {
             let CacheTotals { evicted, stored_bytes } = cache.totals();
             counters.set_proxy_cache([evicted, stored_bytes]);
         }
         let [checks, failed] = self.checks.each_ref().map(|count| count.load(Ordering::Relaxed));
-        counters.set_upstream_checks([checks, failed, down]);
+        counters.set_upstream_checks([checks, failed]);
     }
 }
 

@@ -348,7 +348,7 @@ impl<C> LoopCore<C> {
 
     /// Returns the loop's report, to which the architecture has added its own counts.
     pub(crate) fn report(&mut self) -> LoopReport {
-        self.note_dropped();
+        self.note_listeners();
         self.context.note_counts();
         profile::drain_into(&mut self.calls);
         let calls = profile::NAMES
@@ -362,17 +362,23 @@ impl<C> LoopCore<C> {
     /// Publishes the counters, to which the architecture has added its own counts, for other
     /// processes. Those of the kernel are left to the reader: they would take system calls.
     pub(crate) fn publish(&mut self) {
-        self.note_dropped();
+        self.note_listeners();
         self.context.note_counts();
         profile::drain_into(&mut self.calls);
         let now_ns = self.context.now_ns();
-        self.publisher.publish(now_ns, &self.context.counters, &self.calls);
+        let WorkerContext { counters, upstream_words, .. } = &self.context;
+        self.publisher.publish(now_ns, counters, &self.calls, upstream_words);
     }
 
     #[inline]
-    fn note_dropped(&mut self) {
+    fn note_listeners(&mut self) {
         let dropped = self.listeners.iter().map(Listener::dropped).fold(self.syn_dropped, sum);
         self.context.counters.set_syn_dropped(dropped);
+        let states = self.listeners.iter().map(Listener::state);
+        let state = states.fold([0; 3], |[queue, backlog, ppm], each| {
+            [queue + each[0], backlog + each[1], ppm.max(each[2])]
+        });
+        self.context.counters.set_listeners(state);
     }
 
     /// Sends a message to the operator, at most once per second.

@@ -108,7 +108,7 @@ impl<M: Model> Worker<M> {
             log.flush();
         }
         let report = self.report();
-        self.core.publisher.finish(&report);
+        self.core.publisher.finish(&report, &self.core.context.upstream_words);
         self.core.control.send_report(FINAL_REPORT, report);
     }
 

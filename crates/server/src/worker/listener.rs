@@ -39,6 +39,8 @@ pub(crate) struct Listener {
     /// Backlog of the accept queue as configured, and as last set.
     listenq: i32,
     backlog: i32,
+    /// Length of the accept queue as last known: asked for, or found empty.
+    queue: u32,
     syn_filter: SynFilter,
     /// Time up to which the present overload has been counted, nanoseconds; `None` without
     /// overload.
@@ -58,6 +60,7 @@ impl Listener {
             accepted_iteration: 0,
             listenq,
             backlog: listenq,
+            queue: 0,
             syn_filter: SynFilter::new(kind, config.backlog),
             overloaded_at_ns: None,
             decision: Decision::default(),
@@ -115,6 +118,8 @@ impl Listener {
 
     /// Lifts all refusal because of load before the loop sleeps.
     pub(crate) fn lift_refusals(&mut self, counters: &mut Counters) {
+        // A loop sleeps only while no connection waits.
+        self.queue = 0;
         if !self.decision.refuses() && self.decision.syn == SynDecision::Open {
             return;
         }
@@ -135,6 +140,9 @@ impl Listener {
         if let Some(rtt_ns) = outcome.rtt_ns {
             self.syn_filter.note_rtt(rtt_ns);
         }
+        if outcome.drained {
+            self.queue = 0;
+        }
         self.policy.finished(now_ns, outcome);
     }
 
@@ -153,6 +161,15 @@ impl Listener {
         self.syn_filter.dropped()
     }
 
+    /// Returns the state of a socket of the loop's own: length and bound of the accept queue, and
+    /// the share of SYNs dropped at random, per million.
+    pub(crate) fn state(&self) -> [u64; 3] {
+        if !self.socket.own {
+            return [0; 3];
+        }
+        [self.queue.into(), self.backlog.unsigned_abs().into(), self.syn_filter.random_ppm()]
+    }
+
     fn signals(&mut self, now_ns: u64, view: &View, counters: &mut Counters) -> Signals {
         if !self.socket.own {
             return Signals::default();
@@ -163,6 +180,7 @@ impl Listener {
         } else {
             None
         };
+        self.queue = queue.unwrap_or(self.queue);
         counters.queue_max.raise(queue.unwrap_or(0).into());
         Signals { queue, syns: self.syn_filter.counts(now_ns, queue) }
     }

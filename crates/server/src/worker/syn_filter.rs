@@ -177,6 +177,15 @@ impl SynFilter {
         [counts.dropped, counts.dropped_unfair]
     }
 
+    /// Returns the share of SYNs that the filter drops at random, per million. The kernel counts
+    /// none of these.
+    pub(crate) fn random_ppm(&self) -> u64 {
+        match self.decision {
+            SynDecision::Random(share) if self.tokens.is_none() => (share * 1e6) as u64,
+            _ => 0,
+        }
+    }
+
     /// Lets every SYN pass before the loop sleeps.
     pub(crate) fn pass_all(&mut self, listener: BorrowedFd<'_>, counters: &mut Counters) {
         if self.tokens.is_none() {

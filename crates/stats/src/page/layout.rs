@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::slot::{HEAD_WORDS, SlotWriter};
 use super::words::Words;
-use crate::TABLE;
+use crate::{Merge, TABLE};
 
 /// Version of the layout. A reader refuses any other.
 pub const VERSION: u64 = 1;
@@ -19,6 +19,9 @@ const WORD_BYTES: usize = 8;
 
 /// Numbers of the header.
 const HEADER_WORDS: usize = 16;
+
+/// Numbers of an upstream in a slot: [`UpstreamState`](super::UpstreamState) without its name.
+pub const UPSTREAM_WORDS: usize = 4;
 
 /// Numbers per pair of cache lines: processors fetch two lines at a time.
 const ALIGN_WORDS: usize = 16;
@@ -91,15 +94,18 @@ pub struct Description {
     pub calls: Vec<String>,
     /// Program that writes the page, with its version.
     pub program: String,
-    /// Counters in the order of the values: name, whether loops are merged by their maximum, and
-    /// meaning.
-    pub counters: Vec<(String, bool, String)>,
+    /// Delay target of overload control, nanoseconds; 0 if it is not known.
+    pub target_ns: u64,
+    /// Upstreams: name, and number of servers.
+    pub upstreams: Vec<(String, u64)>,
+    /// Counters in the order of the values: name, kind, and meaning.
+    pub counters: Vec<(String, Merge, String)>,
 }
 
 impl Description {
     /// Returns the description of a page written by this build, with the counters of [`TABLE`].
     pub fn of_this_build() -> Self {
-        let counters = TABLE.iter().map(|row| (row.name.into(), row.is_max(), row.help.into()));
+        let counters = TABLE.iter().map(|row| (row.name.into(), row.merge, row.help.into()));
         Self {
             program: concat!("weir ", env!("CARGO_PKG_VERSION")).into(),
             counters: counters.collect(),
@@ -112,8 +118,12 @@ impl Description {
         for address in &self.addresses {
             text.push_str(&format!("address {}\n", address.replace('\n', "?")));
         }
-        for (name, is_max, help) in &self.counters {
-            text.push_str(&format!("counter {name} {} {help}\n", merge(*is_max)));
+        text.push_str(&format!("target {}\n", self.target_ns));
+        for (name, servers) in &self.upstreams {
+            text.push_str(&format!("upstream {servers} {}\n", name.replace('\n', "?")));
+        }
+        for (name, merge, help) in &self.counters {
+            text.push_str(&format!("counter {name} {} {help}\n", merge.name()));
         }
         for call in &self.calls {
             text.push_str(&format!("call {call}\n"));
@@ -131,7 +141,12 @@ impl Description {
                 "counter" => {
                     let mut words = rest.splitn(3, ' ');
                     let (name, rule, help) = (words.next()?, words.next()?, words.next()?);
-                    self.counters.push((name.into(), rule == merge(true), help.into()));
+                    self.counters.push((name.into(), Merge::named(rule), help.into()));
+                }
+                "target" => self.target_ns = rest.parse().ok()?,
+                "upstream" => {
+                    let (servers, name) = rest.split_once(' ')?;
+                    self.upstreams.push((name.into(), servers.parse().ok()?));
                 }
                 // A later build may say more.
                 _ => {}
@@ -139,10 +154,6 @@ impl Description {
         }
         Some(())
     }
-}
-
-fn merge(is_max: bool) -> &'static str {
-    if is_max { "max" } else { "sum" }
 }
 
 /// Places of everything in a page.
@@ -229,6 +240,7 @@ impl Layout {
             Self::new_as_written(description, text.len(), bounded(at::STRIDE, NAMES_MAX * 4)?);
         let is_whole = layout.description.counters.len() == counters
             && layout.description.calls.len() == calls
+            && layout.description.upstreams.len() <= NAMES_MAX
             && layout.stride >= HEAD_WORDS + values_of(&layout.description)
             && layout.words() as u64 == number(at::WORDS)?
             && layout.words() <= len;
@@ -281,7 +293,12 @@ impl Layout {
 }
 
 /// Returns the numbers of a slot behind its head.
-fn values_of(description: &Description) -> usize {
+pub(super) fn values_of(description: &Description) -> usize {
+    upstreams_at(description) + UPSTREAM_WORDS * description.upstreams.len()
+}
+
+/// Returns the index, among these, of the first number of the first upstream.
+pub(super) fn upstreams_at(description: &Description) -> usize {
     description.counters.len() + 2 * description.calls.len()
 }
 

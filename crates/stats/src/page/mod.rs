@@ -4,13 +4,15 @@
 //!
 //! ```text
 //! header    magic, version, sizes, process, times, two counts of moves     HEADER_WORDS numbers
-//! text      lines: `program NAME VERSION`, `address URL`, `counter NAME MERGE HELP`, `call NAME`
+//! text      lines: `program NAME VERSION`, `address URL`, `target NS`, `upstream SERVERS NAME`,
+//!           `counter NAME MERGE HELP`, `call NAME`
 //! slots     one for each loop or child process, each on cache lines of its own
 //! ```
 //!
 //! A slot is a sequence number, [`HEAD_WORDS`] numbers in all about who writes it, the counters in
-//! the order of the text, and a count and a time for each call of the text. All are 64 bits in the
-//! machine's byte order. A reader of another build finds the counters by their names.
+//! the order of the text, a count and a time for each call of the text, and the present state of
+//! each upstream. All are 64 bits in the machine's byte order. A reader of another build finds the
+//! counters by their names.
 //!
 //! **One writer per slot** (a seqlock). The writer makes the sequence odd, stores the numbers, and
 //! makes it even again; it never waits. A reader that finds the sequence odd, or changed after it
@@ -27,11 +29,13 @@
 mod layout;
 mod slot;
 mod snapshot;
+mod upstream;
 mod words;
 
-pub use layout::{Description, Layout, PageError, VERSION};
+pub use layout::{Description, Layout, PageError, UPSTREAM_WORDS, VERSION};
 pub use slot::{HEAD_WORDS, Owner, SlotWriter, State, Usage, thread_name};
 pub use snapshot::{LoopSnapshot, Named, Snapshot};
+pub use upstream::UpstreamState;
 pub use words::Words;
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ pub(super) struct SlotCopy {
     pub(super) owner: Owner,
     /// Time of the publication by the owner's clock, nanoseconds of CLOCK_MONOTONIC.
     pub(super) published_ns: u64,
-    /// Counters, and a count and a time for each call.
+    /// Counters, a count and a time for each call, and the upstreams.
     pub(super) values: Vec<u64>,
 }
 
@@ -105,16 +105,16 @@ impl<'a> SlotWriter<'a> {
         Self { words }
     }
 
-    /// Publishes numbers: the counters, and then the calls.
+    /// Publishes numbers: the counters, and then the calls and the upstreams.
     #[inline]
-    pub fn publish<const N: usize>(&self, published_ns: u64, counters: &[u64; N], calls: &[u64]) {
-        self.write(|words| store_values(words, published_ns, counters, calls));
+    pub fn publish<const N: usize>(&self, published_ns: u64, counters: &[u64; N], rest: &[u64]) {
+        self.write(|words| store_values(words, published_ns, counters, rest));
     }
 
     /// Publishes the last numbers of an owner, those that the kernel counts included.
-    pub fn finish<const N: usize>(&self, published_ns: u64, counters: &[u64; N], calls: &[u64]) {
+    pub fn finish<const N: usize>(&self, published_ns: u64, counters: &[u64; N], rest: &[u64]) {
         self.write(|words| {
-            store_values(words, published_ns, counters, calls);
+            store_values(words, published_ns, counters, rest);
             words[at::STATE].store(State::Ended as u64, Ordering::Relaxed);
         });
     }
@@ -141,7 +141,7 @@ impl<'a> SlotWriter<'a> {
         });
     }
 
-    /// Returns the counters, and then the calls, as their last writer left them. They may be of
+    /// Returns the counters, and then the rest, as their last writer left them. They may be of
     /// two publications if that writer was killed in the middle of one.
     pub fn values(&self) -> Vec<u64> {
         self.words[HEAD_WORDS..].iter().map(|word| word.load(Ordering::Relaxed)).collect()
@@ -164,14 +164,14 @@ fn store_values<const N: usize>(
     words: &[AtomicU64],
     published_ns: u64,
     counters: &[u64; N],
-    calls: &[u64],
+    rest: &[u64],
 ) {
     words[at::PUBLISHED_NS].store(published_ns, Ordering::Relaxed);
-    let Some((first, rest)) = words[HEAD_WORDS..].split_at_checked(N) else { return };
+    let Some((first, last)) = words[HEAD_WORDS..].split_at_checked(N) else { return };
     for (word, value) in first.iter().zip(counters) {
         word.store(*value, Ordering::Relaxed);
     }
-    for (word, value) in rest.iter().zip(calls) {
+    for (word, value) in last.iter().zip(rest) {
         word.store(*value, Ordering::Relaxed);
     }
 }

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::layout::{Layout, PageError};
+use super::layout::{Layout, PageError, UPSTREAM_WORDS, upstreams_at, values_of};
 use super::slot::{Owner, SlotCopy, State, Usage, copy};
+use super::upstream::UpstreamState;
 use super::words::Words;
-use crate::{Counters, Derived, TABLE};
+use crate::{Counters, Derived, Merge, TABLE};
 
 /// Names of the counters that the kernel counts for a live loop, in the order of [`Usage`].
 const OF_THE_KERNEL: [&str; 4] =
@@ -26,8 +27,8 @@ pub struct Named {
     pub help: String,
     /// Value; `None` if the kernel did not tell.
     pub value: Option<u64>,
-    /// True for a high-water mark.
-    pub is_max: bool,
+    /// Kind of the statistic.
+    pub merge: Merge,
 }
 
 /// Numbers of a loop, or of a child process, at one publication.
@@ -37,7 +38,7 @@ pub struct LoopSnapshot {
     pub owner: Owner,
     /// Time of the publication by the owner's clock, nanoseconds of CLOCK_MONOTONIC.
     pub published_ns: u64,
-    /// Counters in the order of the page, and a count and a time for each call.
+    /// Counters in the order of the page, a count and a time for each call, and the upstreams.
     values: Vec<u64>,
     /// Counts of the kernel for a live owner; `None` if they are not known.
     usage: Option<Usage>,
@@ -76,7 +77,7 @@ impl Layout {
     }
 
     fn copy_slots(&self, words: &(impl Words + ?Sized)) -> Result<Vec<LoopSnapshot>, PageError> {
-        let values = self.description.counters.len() + 2 * self.description.calls.len();
+        let values = values_of(&self.description);
         let mut loops = Vec::new();
         for slot in 0..self.description.slots {
             let first = self.slot_at(slot).ok_or(PageError::Damaged)?;
@@ -114,36 +115,69 @@ impl Snapshot {
 
     /// Returns the figures derived from counters of `elapsed_s` seconds, in the order of display.
     pub fn derived(counters: &[Named], elapsed_s: f64) -> [(&'static str, f64, &'static str); 8] {
+        Derived::of(&Self::counters(counters), elapsed_s).rows()
+    }
+
+    /// Returns counters by their names; those that the page does not have are 0.
+    pub fn counters(named: &[Named]) -> Counters {
         let by_name: BTreeMap<&str, u64> =
-            counters.iter().filter_map(|row| Some((&*row.name, row.value?))).collect();
+            named.iter().filter_map(|row| Some((&*row.name, row.value?))).collect();
         let value = |name: &str| by_name.get(name).copied().unwrap_or(0);
         let values: Vec<u64> = TABLE.iter().map(|row| value(row.name)).collect();
-        Derived::of(&Counters::from_values(&values), elapsed_s).rows()
+        Counters::from_values(&values)
+    }
+
+    /// Returns the counters of each worker, merged over its slots, with the worker's index.
+    pub fn workers(&self) -> Vec<(u64, Vec<Named>)> {
+        let workers = self.by_worker().into_iter();
+        workers.map(|(worker, loops)| (worker, self.merged(&loops))).collect()
+    }
+
+    /// Returns the present state of each upstream, as the loop knows it that has published last.
+    pub fn upstreams(&self) -> Vec<UpstreamState> {
+        let description = &self.layout.description;
+        let loops: Vec<_> = self.loops.iter().collect();
+        let Some(last) = latest(&loops) else { return Vec::new() };
+        let numbers = last.values.get(upstreams_at(description)..).unwrap_or_default();
+        let (states, _) = numbers.as_chunks::<UPSTREAM_WORDS>();
+        let named = description.upstreams.iter().zip(states);
+        named
+            .map(|((name, servers), words)| UpstreamState::of_words(name, *servers, *words))
+            .collect()
+    }
+
+    fn by_worker(&self) -> BTreeMap<u64, Vec<&LoopSnapshot>> {
+        let mut workers: BTreeMap<u64, Vec<&LoopSnapshot>> = BTreeMap::new();
+        for each in &self.loops {
+            workers.entry(each.owner.worker).or_default().push(each);
+        }
+        workers
     }
 
     fn merged(&self, loops: &[&LoopSnapshot]) -> Vec<Named> {
         let rows = self.layout.description.counters.iter().enumerate();
-        rows.map(|(index, (name, is_max, help))| {
+        let last = latest(loops);
+        rows.map(|(index, (name, merge, help))| {
             let values = loops.iter().map(|each| each.value(index, name));
-            let value = values.reduce(|sum, next| {
-                let (sum, next) = (sum?, next?);
-                Some(if *is_max { sum.max(next) } else { sum.saturating_add(next) })
-            });
+            let value = match merge {
+                Merge::Sum | Merge::SumNow => values.reduce(|a, b| Some(a?.saturating_add(b?))),
+                Merge::Max => values.reduce(|a, b| Some(a?.max(b?))),
+                Merge::Latest => last.map(|last| last.value(index, name)),
+            };
             let value = value.unwrap_or(Some(0));
-            Named { name: name.clone(), help: help.clone(), value, is_max: *is_max }
+            Named { name: name.clone(), help: help.clone(), value, merge: *merge }
         })
         .collect()
     }
 
     /// Returns the snapshot as JSON with the keys of a report, and `pid`, `program`, `addresses`,
-    /// `started_unix_s` and `time_unix_s`. A counter that the kernel did not tell has no key.
+    /// `upstreams`, `started_unix_s` and `time_unix_s`. A counter that the kernel did not tell has
+    /// no key.
     pub fn to_json(&self) -> Value {
         let description = &self.layout.description;
-        let mut workers: BTreeMap<u64, Vec<&LoopSnapshot>> = BTreeMap::new();
-        for each in &self.loops {
-            workers.entry(each.owner.worker).or_default().push(each);
-        }
-        let loops: Vec<Value> = workers.into_values().map(|loops| self.part(&loops)).collect();
+        let workers = self.by_worker().into_values();
+        let loops: Vec<Value> = workers.map(|loops| self.part(&loops)).collect();
+        let upstreams: Vec<Value> = self.upstreams().iter().map(UpstreamState::to_json).collect();
         let started_s = description.started_unix_ns as f64 / 1e9;
         json!({
             "pid": description.pid,
@@ -154,6 +188,7 @@ impl Snapshot {
             "elapsed_s": self.elapsed_s(),
             "total": self.part(&self.loops.iter().collect::<Vec<_>>()),
             "loops": loops,
+            "upstreams": upstreams,
         })
     }
 
@@ -192,6 +227,11 @@ impl Snapshot {
             })
             .collect()
     }
+}
+
+/// Returns the slot that was published last.
+fn latest<'a>(loops: &[&'a LoopSnapshot]) -> Option<&'a LoopSnapshot> {
+    loops.iter().max_by_key(|each| each.published_ns).copied()
 }
 
 impl LoopSnapshot {

@@ -28,10 +28,10 @@ fn owner(state: State, worker: u64) -> Owner {
     Owner { state, worker, ..Owner::default() }
 }
 
-/// Returns the counters that are merged by their sum.
+/// Returns the values of the counters, which are merged by their sum.
 fn sums(snapshot: &Snapshot) -> Vec<u64> {
     let total = snapshot.total();
-    let rows = total.iter().zip(TABLE).filter(|(_, row)| !row.is_max());
+    let rows = total.iter().zip(TABLE).filter(|(_, row)| row.merge.is_counter());
     rows.filter_map(|(named, _)| named.value).collect()
 }
 
@@ -65,6 +65,35 @@ fn a_snapshot_has_the_loops_in_use_and_the_keys_of_a_report() {
     assert!(json["total"].get("cpu_user_ns").is_none() && json["total"]["accept_rate"] == 3.0);
     snapshot.add_usage(|_| Some(Usage { user_ns: 5, ..Usage::default() }));
     assert_eq!(snapshot.to_json()["total"]["cpu_user_ns"], 10);
+}
+
+#[test]
+fn what_loops_share_is_as_the_last_publication_says() {
+    let upstreams = vec![("a".into(), 2), ("http://b".into(), 1)];
+    let layout = Layout::new(Description { upstreams, calls: Vec::new(), ..description(3) });
+    let words: Vec<AtomicU64> = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
+    layout.write_header(&words);
+    let publish = |slot: usize, at_ns, value: u64| {
+        let writer = layout.slot(&words, slot).unwrap();
+        writer.set_owner(&owner(State::Live, slot as u64));
+        let state = |limit, waiting| UpstreamState { limit, waiting, ..UpstreamState::default() };
+        let states = [state(Some(value), 0), state(None, value)].map(|state| state.words());
+        writer.publish(at_ns, &[value; TABLE.len()], states.as_flattened());
+    };
+    publish(0, 7, 40);
+    publish(1, 9, 3);
+    publish(2, 8, 50);
+    let snapshot = Layout::read(&words[..], words.len()).unwrap().snapshot(&words[..], 0).unwrap();
+    let total = snapshot.total();
+    let value = |name: &str| total.iter().find(|row| row.name == name).unwrap().value;
+    let names = ["upstream_in_flight", "open_max", "accept_queue", "accepted"];
+    assert_eq!(names.map(value), [Some(3), Some(50), Some(93), Some(93)]);
+    let expected = [("a", 2, Some(3), 0), ("http://b", 1, None, 3)];
+    let states = snapshot.upstreams();
+    let states = states.iter().map(|each| (&*each.name, each.servers, each.limit, each.waiting));
+    assert_eq!(states.collect::<Vec<_>>(), expected);
+    let workers = snapshot.workers().into_iter().map(|(worker, _)| worker);
+    assert_eq!(workers.collect::<Vec<_>>(), [0, 1, 2]);
 }
 
 #[test]

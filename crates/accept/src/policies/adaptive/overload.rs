@@ -31,8 +31,8 @@ const PASSED_STEP: f64 = 0.1;
 /// Share of SYNs dropped from which demand is far beyond capacity.
 const EXCESS_DROPPED: f64 = 0.1;
 
-/// Share of SYNs dropped from which a queue longer than keeps the loop busy is of no use. It is small
-/// because a long queue causes refusals itself, by what it costs.
+/// Share of SYNs dropped from which a queue longer than keeps the loop busy is of no use. It is
+/// small because a long queue causes refusals itself, by what it costs.
 const SHORT_DROPPED: f64 = 0.02;
 
 /// Weight of a tick in the smoothed share of SYNs dropped.
