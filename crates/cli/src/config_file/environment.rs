@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, Command};
 
 use super::option::{self, CONFIG, Found};
 
-/// What the name of a variable begins with.
+/// Prefix of the names of variables.
 const PREFIX: &str = "WEIR_";
 
 /// Returns the variable that stands for an option.

@@ -27,7 +27,7 @@ pub(super) enum Range {
     /// As much as there is.
     #[default]
     Whole,
-    /// So many minutes.
+    /// Number of minutes.
     Minutes(u8),
 }
 
@@ -51,7 +51,7 @@ impl Range {
     }
 }
 
-/// What is shown.
+/// Content of the screen.
 pub(super) struct View<'a> {
     pub(super) history: &'a History,
     /// The server in a line.

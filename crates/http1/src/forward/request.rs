@@ -37,7 +37,7 @@ pub struct RequestFacts<'a> {
     pub endpoints: Option<Endpoints>,
 }
 
-/// What a request asks for besides a resource.
+/// Wishes of a request besides a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     /// Another protocol (RFC 9110 section 7.8).

@@ -61,7 +61,7 @@ pub(crate) struct Forward {
     pub arrived_ns: u64,
     /// Time at which the place was given, nanoseconds.
     pub placed_ns: u64,
-    /// How long it keeps its place though its client has gone; `None` while that is there.
+    /// Time for which it keeps its place though its client has gone; `None` while that is there.
     pub departure: Option<Departure>,
     /// The cache's part in it.
     pub cache: Option<Box<CachePart>>,

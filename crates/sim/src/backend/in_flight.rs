@@ -13,7 +13,7 @@ use super::server::Request;
 pub(super) struct Sent {
     pub request: Request,
     pub sent_ns: u64,
-    /// How its place is kept; `None` while its client is there.
+    /// Rule by which its place is kept; `None` while its client is there.
     pub departure: Option<Departure>,
 }
 

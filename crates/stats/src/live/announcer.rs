@@ -1,4 +1,4 @@
-//! What the operator's log is told of overloads: when one begins, and when it has ended.
+//! Announcements of overloads for the operator's log: when one begins, and when it has ended.
 
 use std::fmt;
 
