@@ -188,7 +188,8 @@ fn what_a_post_streams_keeps_its_place_to_its_end(setup: &Setup) {
     assert_eq!(server.stop_cleanly().stats()["total"]["upstream_waited"], 1);
 }
 
-fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone(setup: &Setup) {
+/// Starts an origin that answers a request for `/first` only once its gate is open.
+fn gated_first() -> (Origin, Gate) {
     let gate = Gate::default();
     let at_origin = gate.clone();
     let origin = Origin::start(move |received: &Received| {
@@ -197,6 +198,11 @@ fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone(s
         }
         reply(b"done")
     });
+    (origin, gate)
+}
+
+fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone(setup: &Setup) {
+    let (origin, gate) = gated_first();
     let server = proxy(setup, &origin.url(), &[]);
     let mut first = server.connect();
     first.send(request("GET", "/first", &[]));
@@ -406,14 +412,7 @@ fn loop_of_the_last(server: &Server, before: &[u64; 2]) -> (usize, [u64; 2]) {
 }
 
 fn a_loop_that_ends_leaves_its_places_to_another(setup: &Setup) {
-    let gate = Gate::default();
-    let at_origin = gate.clone();
-    let origin = Origin::start(move |received: &Received| {
-        if received.line().starts_with("GET /first") {
-            at_origin.pass();
-        }
-        reply(b"done")
-    });
+    let (origin, gate) = gated_first();
     let options = ["--workers", "2", "--max-in-flight", "1", "--queue-target", "20s"];
     let server = setup.proxy(&[&origin.url()], &options);
     let mut first = server.connect();
