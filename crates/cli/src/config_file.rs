@@ -50,23 +50,22 @@ pub(crate) fn merge(
         return Ok(Merged { args, ..Merged::default() });
     };
     let command = subcommand(name);
-    let mut is_given: Vec<String> = Vec::new();
     let by_line = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
     let mut found = environment::options(environment, &command)?;
     found.retain(|each| !by_line(&each.id));
-    is_given.extend(found.iter().map(|each| each.id.clone()));
-    let is_known = |id: &str| by_line(id) || is_given.iter().any(|each| each == id);
+    let by_environment: Vec<String> = found.iter().map(|each| each.id.clone()).collect();
+    let is_given = |id: &str| by_line(id) || by_environment.iter().any(|each| each == id);
     let path = given.get_one::<PathBuf>(CONFIG).map(PathBuf::as_path);
     let path = path.or_else(|| environment::file(environment).map(Path::new));
     let mut merged = match path {
-        Some(path) => read(path, &command, &is_known)?,
+        Some(path) => read(path, &command, &is_given)?,
         None => Merged::default(),
     };
     let by_file = std::mem::take(&mut merged.args);
     merged.args = args.iter().take(2).cloned().collect();
     merged.args.extend(by_file);
     merged.args.extend(found.into_iter().flat_map(|each| each.args));
-    merged.origins.by_environment = is_given;
+    merged.origins.by_environment = by_environment;
     merged.args.extend(args.into_iter().skip(2));
     // The command line alone was sound, so whatever is wrong now is the fault of the others.
     Cli::command().try_get_matches_from(&merged.args).map_err(|error| {
@@ -80,9 +79,9 @@ pub(crate) fn merge(
 /// `line`: the matches of the command line alone.
 pub(crate) fn shown(merged: &Merged, line: &ArgMatches) -> Option<String> {
     let (name @ ("serve" | "proxy"), line) = line.subcommand()? else { return None };
-    let is_asked = line.try_get_one::<bool>(PRINT).ok().flatten() == Some(&true);
+    line.try_get_one::<bool>(PRINT).ok()?.filter(|is_asked| **is_asked)?;
     let all = Cli::command().try_get_matches_from(&merged.args).ok()?;
-    let all = all.subcommand_matches(name).filter(|_| is_asked)?;
+    let all = all.subcommand_matches(name)?;
     Some(show::show(&subcommand(name), all, line, &merged.origins))
 }
 
@@ -129,9 +128,7 @@ fn settings(
             merged.origins.by_file.push(found.id);
         }
     }
-    if serves {
-        merged.origins.file_tables = show::tables(source.text, &["upstream", "route"]);
-    }
+    source.text.clone_into(&mut merged.origins.file);
     Ok(merged)
 }
 

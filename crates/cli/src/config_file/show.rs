@@ -15,8 +15,8 @@ pub(crate) struct Origins {
     /// Ids of the options that the environment and the file gave.
     pub by_environment: Vec<String>,
     pub by_file: Vec<String>,
-    /// The tables of the file, as a file.
-    pub file_tables: String,
+    /// The text of the file.
+    pub file: String,
 }
 
 /// Writes the options of a subcommand. `all`: the matches of the merged arguments; `line`: those of
@@ -54,8 +54,9 @@ pub(super) fn show(
         let origin = origin(arg.get_id().as_str());
         let _ = writeln!(text, "{name} = {}  # {origin}", literal(&values));
     }
-    if !origins.file_tables.is_empty() {
-        let _ = write!(text, "\n{}", origins.file_tables);
+    let tables = tables(&origins.file);
+    if !tables.is_empty() {
+        let _ = write!(text, "\n{tables}");
     }
     text
 }
@@ -85,11 +86,11 @@ fn value(text: &str) -> Value {
 }
 
 /// Returns the tables of a file that stand for no option.
-pub(super) fn tables(file: &str, names: &[&str]) -> String {
+fn tables(file: &str) -> String {
     let Ok(mut all) = file.parse::<Table>() else { return String::new() };
     let is_tables = |value: &Value| {
         value.as_array().is_some_and(|values| values.first().is_some_and(Value::is_table))
     };
-    all.retain(|key, value| names.contains(&key) && is_tables(value));
+    all.retain(|key, value| matches!(key, "upstream" | "route") && is_tables(value));
     all.to_string()
 }
