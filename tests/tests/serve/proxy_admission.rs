@@ -188,12 +188,12 @@ fn what_a_post_streams_keeps_its_place_to_its_end(setup: &Setup) {
     assert_eq!(server.stop_cleanly().stats()["total"]["upstream_waited"], 1);
 }
 
-/// Starts an origin that answers a request for `/first` only once its gate is open.
-fn gated_first() -> (Origin, Gate) {
+/// Starts an origin that answers a request that begins so only once its gate is open.
+fn gated_at(start: &'static str) -> (Origin, Gate) {
     let gate = Gate::default();
     let at_origin = gate.clone();
     let origin = Origin::start(move |received: &Received| {
-        if received.line().starts_with("GET /first") {
+        if received.line().starts_with(start) {
             at_origin.pass();
         }
         reply(b"done")
@@ -202,7 +202,7 @@ fn gated_first() -> (Origin, Gate) {
 }
 
 fn a_request_keeps_its_place_while_the_server_works_though_its_client_has_gone(setup: &Setup) {
-    let (origin, gate) = gated_first();
+    let (origin, gate) = gated_at("GET /first");
     let server = proxy(setup, &origin.url(), &[]);
     let mut first = server.connect();
     first.send(request("GET", "/first", &[]));
@@ -268,14 +268,7 @@ fn a_client_has_waited_since_it_asked_for_a_place(setup: &Setup) {
 }
 
 fn a_place_is_not_kept_for_ever_for_a_client_that_has_gone(setup: &Setup) {
-    let gate = Gate::default();
-    let at_origin = gate.clone();
-    let origin = Origin::start(move |received: &Received| {
-        if received.line().starts_with("GET /never") {
-            at_origin.pass();
-        }
-        reply(b"done")
-    });
+    let (origin, gate) = gated_at("GET /never");
     let server = proxy(setup, &origin.url(), &[]);
     let mut first = server.connect();
     first.send(request("GET", "/never", &[]));
@@ -412,7 +405,7 @@ fn loop_of_the_last(server: &Server, before: &[u64; 2]) -> (usize, [u64; 2]) {
 }
 
 fn a_loop_that_ends_leaves_its_places_to_another(setup: &Setup) {
-    let (origin, gate) = gated_first();
+    let (origin, gate) = gated_at("GET /first");
     let options = ["--workers", "2", "--max-in-flight", "1", "--queue-target", "20s"];
     let server = setup.proxy(&[&origin.url()], &options);
     let mut first = server.connect();

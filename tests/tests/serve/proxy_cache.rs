@@ -56,6 +56,24 @@ fn gated(fields: &'static str, body: &'static [u8]) -> (Origin, Gate) {
     (origin, gate)
 }
 
+/// A proxy whose first request is at the origin, which answers once its gate is open.
+struct Led {
+    origin: Origin,
+    gate: Gate,
+    server: Server,
+    /// The client of that request.
+    leader: Client,
+}
+
+fn lead(setup: &Setup) -> Led {
+    let (origin, gate) = gated("Cache-Control: max-age=60\r\n", b"once");
+    let server = setup.proxy(&[&origin.url()], &[&CACHE[..], &["--workers", "1"]].concat());
+    let mut leader = server.connect();
+    leader.send(request("GET", "/", &[]));
+    until("it is at the origin", || !origin.received().is_empty());
+    Led { origin, gate, server, leader }
+}
+
 fn is_conditional(received: &Received) -> bool {
     !received.fields("if-none-match").is_empty()
 }
@@ -134,11 +152,7 @@ fn who_follows_a_reply_that_is_not_stored_goes_on_by_himself() {
 }
 
 fn a_client_that_leaves_takes_the_reply_from_nobody(setup: &Setup) {
-    let (origin, gate) = gated("Cache-Control: max-age=60\r\n", b"once");
-    let server = setup.proxy(&[&origin.url()], &[&CACHE[..], &["--workers", "1"]].concat());
-    let mut leader = server.connect();
-    leader.send(request("GET", "/", &[]));
-    until("it is at the origin", || !origin.received().is_empty());
+    let Led { origin, gate, server, leader } = lead(setup);
     let mut follower = server.connect();
     follower.send(request("GET", "/", &[]));
     thread::sleep(Duration::from_millis(150));
@@ -160,11 +174,7 @@ fn a_client_that_leaves_takes_the_reply_from_nobody(setup: &Setup) {
 }
 
 fn a_client_that_ends_its_side_and_waits_for_another_s_reply_gets_it(setup: &Setup) {
-    let (origin, gate) = gated("Cache-Control: max-age=60\r\n", b"once");
-    let server = setup.proxy(&[&origin.url()], &[&CACHE[..], &["--workers", "1"]].concat());
-    let mut leader = server.connect();
-    leader.send(request("GET", "/", &[]));
-    until("it is at the origin", || !origin.received().is_empty());
+    let Led { origin, gate, server, mut leader } = lead(setup);
     let mut follower = server.connect();
     server.signal(Signal::STOP);
     follower.send(request("GET", "/", &[]));
