@@ -212,9 +212,11 @@ impl Publisher {
         self.weight >= WEIGHT_MAX && self.is_on()
     }
 
-    /// Returns whether connections have been accepted, served or closed since the last publication.
+    /// Returns whether connections have been accepted, served or closed since the last publication,
+    /// or nothing was published yet.
     pub(crate) fn has_changed(&self, counters: &Counters) -> bool {
-        self.is_on() && activity(counters) != self.activity
+        let is_first = self.published_ns.is_none();
+        self.is_on() && (is_first || activity(counters) != self.activity)
     }
 
     /// Returns whether to publish before a wait that begins at `now_ns` on the loop's clock. If
