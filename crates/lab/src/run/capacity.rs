@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::resolved_point::ResolvedPoint;
 use super::runner::Runner;
 use super::wait::{await_end, sleep_until};
+use crate::experiment::LoadSpec;
 use crate::generators::{self, LoadRequest};
 use crate::measure::calls::Counting;
 use crate::plan;
@@ -12,10 +13,13 @@ use crate::record::{CallsRun, Capacity, Line};
 use crate::servers::RunningServer;
 
 impl Runner {
-    /// Measures sessions per second in a closed loop. Only the count is used, so the validity of
-    /// the times does not matter.
+    /// Measures sessions per second in a closed loop of clients without a path, which would be
+    /// measured in the place of the server: the clients would be on their way. Only the count is
+    /// used, so the validity of the times does not matter.
     pub(super) fn capacity(&self, resolved: &ResolvedPoint<'_>) -> Result<Line, String> {
+        let near = LoadSpec { path: None, ..resolved.sweep.load.clone() };
         let load_request = LoadRequest {
+            load: &near,
             duration_s: plan::CAPACITY_S,
             warmup_s: plan::CAPACITY_WARMUP_S,
             rate: None,

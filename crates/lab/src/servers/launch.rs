@@ -94,7 +94,7 @@ pub(super) fn stopped(group: ProcessGroup, kind: Kind, what: &str) -> Result<(),
         Ok(_) if !in_time => {
             Err(format!("{what} was killed, 5 s after it was told to stop: {words}"))
         }
-        Ok(status) if ended_well(status) => Ok(()),
+        Ok(status) if ended_well(status, kind) => Ok(()),
         Ok(status) => Err(format!("{what} ended badly, {status}: {words}")),
     }
 }
@@ -114,9 +114,11 @@ pub(super) fn told_to_stop(group: &ProcessGroup, kind: Kind) -> bool {
     true
 }
 
-/// Returns whether the program succeeded or was ended by SIGTERM; a program may leave the signal to
-/// the kernel, or exit with the code that a shell would report.
-pub(super) fn ended_well(status: ExitStatus) -> bool {
+/// Returns whether a program that was told to stop succeeded or was ended by SIGTERM; it may leave the
+/// signal to the kernel, or exit with the code that a shell would report. lighttpd exits with 1 where it
+/// leaves connections open.
+pub(super) fn ended_well(status: ExitStatus, kind: Kind) -> bool {
     let terminated = status.signal() == Some(Signal::TERM.as_raw());
-    status.success() || terminated || status.code() == Some(TERMINATED_CODE)
+    let left_some = kind == Kind::Lighttpd && status.code() == Some(1);
+    status.success() || terminated || left_some || status.code() == Some(TERMINATED_CODE)
 }
