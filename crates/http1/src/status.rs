@@ -2,7 +2,7 @@
 //!
 //! Status lines and error pages are built at compile time, so sending one costs a single copy.
 
-/// A status code of RFC 9110 section 15 (431: RFC 6585 section 5).
+/// A status code of RFC 9110 section 15 (429, 431: RFC 6585; 451: RFC 7725).
 ///
 /// Only the constants below exist, so each has its reason, line and page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,18 +76,27 @@ statuses! {
     NO_CONTENT 204 "No Content";
     PARTIAL_CONTENT 206 "Partial Content";
     MOVED_PERMANENTLY 301 "Moved Permanently";
+    FOUND 302 "Found";
+    SEE_OTHER 303 "See Other";
     NOT_MODIFIED 304 "Not Modified";
+    TEMPORARY_REDIRECT 307 "Temporary Redirect";
+    PERMANENT_REDIRECT 308 "Permanent Redirect";
     BAD_REQUEST 400 "Bad Request";
+    UNAUTHORIZED 401 "Unauthorized";
     FORBIDDEN 403 "Forbidden";
     NOT_FOUND 404 "Not Found";
     METHOD_NOT_ALLOWED 405 "Method Not Allowed";
     REQUEST_TIMEOUT 408 "Request Timeout";
+    GONE 410 "Gone";
     PRECONDITION_FAILED 412 "Precondition Failed";
     CONTENT_TOO_LARGE 413 "Content Too Large";
     URI_TOO_LONG 414 "URI Too Long";
     RANGE_NOT_SATISFIABLE 416 "Range Not Satisfiable";
     EXPECTATION_FAILED 417 "Expectation Failed";
+    MISDIRECTED_REQUEST 421 "Misdirected Request";
+    TOO_MANY_REQUESTS 429 "Too Many Requests";
     HEADER_FIELDS_TOO_LARGE 431 "Request Header Fields Too Large";
+    UNAVAILABLE_FOR_LEGAL_REASONS 451 "Unavailable For Legal Reasons";
     INTERNAL_SERVER_ERROR 500 "Internal Server Error";
     NOT_IMPLEMENTED 501 "Not Implemented";
     BAD_GATEWAY 502 "Bad Gateway";
@@ -101,6 +110,18 @@ impl Status {
     #[must_use]
     pub const fn code(self) -> u16 {
         self.0
+    }
+
+    /// Returns the status with this code; `None` if the server replies with none such.
+    #[must_use]
+    pub fn of(code: u16) -> Option<Self> {
+        Self::ALL.iter().copied().find(|status| status.0 == code)
+    }
+
+    /// Returns whether a reply with it has no content (RFC 9110 section 6.4.1).
+    #[must_use]
+    pub const fn is_bodiless(self) -> bool {
+        matches!(self.0, 100..200 | 204 | 304)
     }
 }
 
@@ -130,6 +151,6 @@ mod tests {
     #[test]
     fn the_table_ascends() {
         assert!(Status::ALL.is_sorted());
-        assert_eq!(Status::ALL.len(), 23);
+        assert_eq!(Status::ALL.len(), 32);
     }
 }
