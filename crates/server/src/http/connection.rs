@@ -342,7 +342,8 @@ impl Connection {
 
     /// Returns the number of bytes read but not used yet.
     pub(crate) fn unread(&self) -> usize {
-        self.input.len() - self.taken
+        // The input is elsewhere while a request in it is answered.
+        self.input.len().saturating_sub(self.taken)
     }
 
     /// Returns the capacity of the input, bytes.
