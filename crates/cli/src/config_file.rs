@@ -1,12 +1,13 @@
 //! Options that the command line leaves out: those of the environment, and of the configuration
 //! file, a TOML file whose keys are the names of the options. Both are converted to arguments, so
-//! that every value is parsed and checked by the same code as on the command line. Upstreams and
-//! routes may be tables.
+//! that every value is parsed and checked by the same code as on the command line. Upstreams, sites
+//! and routes are tables, or may be.
 
 mod environment;
 mod option;
 mod placed;
 mod show;
+mod site_tables;
 mod tables;
 
 use std::ffi::OsString;
@@ -21,7 +22,8 @@ use crate::command::{Cli, one_sentence};
 use option::{CONFIG, PRINT, option};
 use placed::Source;
 use show::Origins;
-pub(crate) use tables::{RouteTable, Tables, UpstreamTable};
+pub(crate) use site_tables::{SettingsTable, SiteTable};
+pub(crate) use tables::{Tables, UpstreamTable};
 
 /// The variables of an environment.
 pub(crate) type Environment = [(OsString, OsString)];
@@ -135,6 +137,7 @@ fn settings(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sites::options::RouteKeys;
 
     fn read(file: &str, line: &[&str]) -> Result<Merged, String> {
         let matches = Cli::command().try_get_matches_from(line).unwrap();
@@ -190,12 +193,18 @@ mod tests {
             ),
             ("[[upstream]]\nlisten = 'a'", "line 2, column 1: there is no option 'listen'"),
             ("[[upstream]]\nqueue-target = 'soon'", "line 2, column 16: invalid value 'soon'"),
-            ("[[route]]\npath = 'a'", "line 2, column 8: a path begins with /"),
-            ("[[route]]\npath = '/'", "line 1, column 1: 'upstream' is missing"),
             (
                 "[[route]]\npaths = '/'",
-                "line 2, column 1: there is no key 'paths': did you mean 'path'?",
+                "line 2, column 1: there is no option 'paths': did you mean 'path'?",
             ),
+            (
+                "[[site]]\nhosts = 'a'\n[[site.route]]\ncache-contol = 'x'",
+                "line 4, column 1: there is no option 'cache-contol': did you mean 'cache-con",
+            ),
+            ("[[site]]\nhosts = 'a'\nroute = 'x'", "line 3, column 9: 'route' is written as"),
+            ("[[route]]\nstatus = 299", "line 2, column 10: invalid value '299'"),
+            ("[[route]]\nset-header = ['A: b', 'Date: c']", "line 2, column 23: invalid value"),
+            ("site = ['a', {hosts = 'a'}]", "line 1, column 9: 'site' is tables, or texts"),
             ("route = ['/a=b', {path = '/'}]", "line 1, column 10: 'route' is tables, or texts"),
         ] {
             let error = read(file, &["weir", "serve"]).err().unwrap_or_default();
@@ -290,11 +299,8 @@ mod tests {
             (tables.upstreams[0].name.value.as_str(), servers),
             ("app", vec!["unix:a", "unix:b"])
         );
-        let routes: Vec<_> = tables
-            .routes
-            .iter()
-            .map(|route| (route.host.as_deref(), route.path.as_str()))
-            .collect();
-        assert_eq!(routes, [(Some("a.example"), "/"), (None, "/static")]);
+        let keys = tables.routes.iter().map(|route| route.keys::<RouteKeys>().unwrap());
+        let keys: Vec<_> = keys.map(|keys| (keys.host, keys.path)).collect();
+        assert_eq!(keys, [(Some("a.example".into()), None), (None, Some("/static".into()))]);
     }
 }

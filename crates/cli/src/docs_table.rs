@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use clap::{Arg, Command};
+use clap::{Arg, Args, Command};
 use weir_lab::allow_list::{AllowList, ValueShape};
 use weir_lab::metrics;
 use weir_lab::validation::allowed_options;
@@ -13,9 +13,10 @@ use weir_server::accept::PolicyName;
 use weir_server::{OUTPUTS, PRESETS, Preset, accept, architecture, readiness, slots, stats};
 
 use crate::forwarding::options::EACH;
+use crate::sites::options::{RouteKeys, Settings, SiteKeys};
 
 /// Names of the tables.
-pub(crate) const NAMES: [&str; 27] = [
+pub(crate) const NAMES: [&str; 28] = [
     "architectures",
     "architecture-options",
     "architecture-presets",
@@ -26,6 +27,7 @@ pub(crate) const NAMES: [&str; 27] = [
     "output-paths",
     "presets",
     "options",
+    "site-keys",
     "statistics",
     "load-options",
     "load-scan-options",
@@ -65,6 +67,7 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         "forward-architectures" => forward_architectures(),
         "in-flight-policies" => in_flight_policies(),
         "queue-policies" => queue_policies(),
+        "site-keys" => site_keys(),
         "statistics" => statistics(),
         "load-options" => options(find(cli, &["load"]), |_| true),
         "load-scan-options" => {
@@ -308,6 +311,24 @@ fn option(arg: &Arg) -> [String; 3] {
     let default = arg.get_default_values().first().filter(|_| takes_value);
     let default = default.map(|value| code(&value.to_string_lossy())).unwrap_or_default();
     [code(&name), arg.get_help().map(ToString::to_string).unwrap_or_default(), default]
+}
+
+/// Renders the keys of the tables of sites and routes.
+fn site_keys() -> String {
+    let command = RouteKeys::augment_args(SiteKeys::augment_args(Command::new("site")));
+    let command = Settings::augment_args(command);
+    let mut heading = None;
+    let mut rows = Vec::new();
+    for arg in command.get_arguments() {
+        if heading != arg.get_help_heading() {
+            heading = arg.get_help_heading();
+            rows.push([format!("**{}**", heading.unwrap_or_default()), "".into(), "".into()]);
+        }
+        let [_, meaning, _] = option(arg);
+        let value = arg.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
+        rows.push([code(arg.get_long().unwrap_or_default()), code(&value), meaning]);
+    }
+    table(["key", "value", "meaning"], rows.into_iter())
 }
 
 fn load_workloads() -> String {

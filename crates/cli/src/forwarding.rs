@@ -1,14 +1,13 @@
-//! Upstreams and routes, from the options and the tables of the configuration file that name them.
+//! Upstreams, and the routes to them that are options, from the options and the tables of the
+//! configuration file that name them.
 
 pub(crate) mod options;
 mod url;
 
 use weir_server::accept::upstream::{self, UpstreamConfig};
-use weir_server::{
-    HealthCheck, HighPriority, IpNet, Route, Upstream, UpstreamServer, UpstreamTimeouts,
-};
+use weir_server::{HealthCheck, HighPriority, IpNet, Upstream, UpstreamServer, UpstreamTimeouts};
 
-use crate::config_file::{RouteTable, Tables, UpstreamTable};
+use crate::config_file::{Tables, UpstreamTable};
 use crate::values::{OnOff, ns};
 use options::{ForwardOptions, HostChoice, RouteOptions, UpstreamOptions};
 
@@ -22,11 +21,20 @@ const FILES: &str = "files";
 #[derive(Debug)]
 pub(crate) struct Forwarding {
     pub upstreams: Vec<Upstream>,
-    pub routes: Vec<Route>,
+    pub routes: Vec<OptionRoute>,
     pub high_priority: Vec<HighPriority>,
     pub trusted: Vec<IpNet>,
     /// True if connections of trusted networks begin with a header of the PROXY protocol.
     pub proxy_protocol_in: bool,
+}
+
+/// A route that is an option.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct OptionRoute {
+    pub host: Option<String>,
+    pub path: String,
+    /// Upstream by index; `None` for files.
+    pub upstream: Option<usize>,
 }
 
 /// Returns the one upstream of `weir proxy`, to which everything is forwarded.
@@ -35,11 +43,12 @@ pub(crate) struct Forwarding {
 /// A sentence: a URL is none of a server.
 pub(crate) fn of_proxy(urls: &[String], options: &ForwardOptions) -> Result<Forwarding, String> {
     let upstream = upstream(ONLY, urls.iter().map(String::as_str), &options.each)?;
-    let route = Route { host: None, path: "/".into(), upstream: Some(0) };
+    let route = OptionRoute { host: None, path: "/".into(), upstream: Some(0) };
     Ok(Forwarding { upstreams: vec![upstream], routes: vec![route], ..Forwarding::new(options) })
 }
 
-/// Returns the upstreams and routes named by options and by tables of the configuration file.
+/// Returns the upstreams named by options and by tables of the configuration file, and the routes
+/// named by options.
 ///
 /// # Errors
 /// A sentence: one of them is malformed, or names what is not there.
@@ -64,13 +73,10 @@ pub(crate) fn of_routes(
             .ok_or_else(|| wrong("it begins with a path such as /api, or HOST/api".into()))?;
         let (host, path) = from.split_at(path_at);
         let upstream = all.find(to).map_err(wrong)?;
-        all.add_route((!host.is_empty()).then_some(host), path, upstream);
+        let host = (!host.is_empty()).then(|| host.to_owned());
+        all.routes.push(OptionRoute { host, path: path.to_owned(), upstream });
     }
-    for RouteTable { host, path, upstream } in &tables.routes {
-        let to = all.find(&upstream.value).map_err(|why| upstream.wrong(&why))?;
-        all.add_route(host.as_deref(), path, to);
-    }
-    all.finish()
+    Ok(all)
 }
 
 impl Forwarding {
@@ -95,29 +101,12 @@ impl Forwarding {
     }
 
     /// Finds an upstream by its name; `None` for files.
-    fn find(&self, name: &str) -> Result<Option<usize>, String> {
+    pub(crate) fn find(&self, name: &str) -> Result<Option<usize>, String> {
         let found = self.upstreams.iter().position(|known| known.name == name);
         if found.is_none() && name != FILES {
             return Err(format!("there is no upstream {name}"));
         }
         Ok(found)
-    }
-
-    fn add_route(&mut self, host: Option<&str>, path: &str, upstream: Option<usize>) {
-        let host = host.map(str::to_ascii_lowercase);
-        self.routes.push(Route { host, path: path.to_owned(), upstream });
-    }
-
-    /// Orders the routes, the one that counts first.
-    fn finish(mut self) -> Result<Self, String> {
-        if let Some(unused) = self.upstreams.iter().enumerate().find_map(|(index, upstream)| {
-            let is_used = self.routes.iter().any(|route| route.upstream == Some(index));
-            (!is_used).then_some(&upstream.name)
-        }) {
-            return Err(format!("upstream {unused}: no route leads to it"));
-        }
-        self.routes.sort_by_key(|route| (route.host.is_none(), usize::MAX - route.path.len()));
-        Ok(self)
     }
 }
 
@@ -194,13 +183,17 @@ mod tests {
     }
 
     #[test]
-    fn the_route_that_counts_is_the_first() {
-        let line = ["--upstream", "a=unix:a", "--route", "/=a", "--route", "/b=files"];
-        let hosts = ["--route", "H.example/=a", "--route", "h.example/c=files"];
-        let routes = forwarding(&[&line[..], &hosts].concat()).unwrap().routes;
-        let order: Vec<_> =
-            routes.iter().map(|route| (route.host.as_deref(), route.path.as_str())).collect();
-        let host = Some("h.example");
-        assert_eq!(order, [(host, "/c"), (host, "/"), (None, "/b"), (None, "/")]);
+    fn a_route_is_a_host_or_none_and_a_path() {
+        let line = ["--upstream", "a=unix:a", "--route", "/b=files", "--route", "h.example/c=a"];
+        let routes = forwarding(&line).unwrap().routes;
+        let route = |host: Option<&str>, path: &str, upstream| OptionRoute {
+            host: host.map(str::to_owned),
+            path: path.into(),
+            upstream,
+        };
+        let wanted = [route(None, "/b", None), route(Some("h.example"), "/c", Some(0))];
+        assert_eq!(routes, wanted);
+        let nowhere = forwarding(&["--route", "/b=a"]).err().unwrap_or_default();
+        assert!(nowhere.contains("there is no upstream a"), "{nowhere}");
     }
 }

@@ -16,6 +16,7 @@ mod probe;
 mod screen;
 mod serve;
 mod signals;
+mod sites;
 mod stat;
 mod top;
 mod values;

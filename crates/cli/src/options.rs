@@ -6,7 +6,9 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args, ValueEnum};
 use weir_server::accept::{self, Controls, Limit, Refusal, SynFilter};
-use weir_server::{Address, OUTPUTS, PRESETS, architecture, readiness, slots};
+use weir_server::sites::UnknownHost;
+use weir_server::sites::hosts::HostPattern;
+use weir_server::{Address, OUTPUTS, PRESETS, Status, architecture, readiness, slots};
 
 use crate::caching::CacheOptions;
 use crate::forwarding::options::{ForwardOptions, RouteOptions};
@@ -271,6 +273,16 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = values::size)]
     pub max_body: u64,
 
+    /// The answer to a request for a host that no site has: that of the default site, or a status
+    #[arg(long, value_name = "ANSWER", default_value = "default")]
+    pub unknown_host: UnknownHostChoice,
+
+    /// A host that connections over loopback may name, besides localhost and loopback addresses;
+    /// once one is given, others are answered with 421, so that no web page can reach a server on
+    /// its reader's machine (DNS rebinding); may be repeated
+    #[arg(long, value_name = "HOST", value_parser = HostPattern::parse)]
+    pub allowed_host: Vec<HostPattern>,
+
     /// Log requests to a file, or to standard output with `-`; a SIGHUP opens the file again
     #[arg(long, value_name = "FILE|-")]
     pub access_log: Option<PathBuf>,
@@ -391,6 +403,29 @@ impl SynFilterChoice {
             Self::Tokens => Some(SynFilter::Tokens),
             Self::Random => Some(SynFilter::Random),
             Self::None => Some(SynFilter::None),
+        }
+    }
+}
+
+/// An answer to requests for hosts that no site has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UnknownHostChoice {
+    /// That of the default site
+    Default,
+    /// 421 Misdirected Request
+    #[value(name = "421")]
+    Misdirected,
+    /// 404 Not Found
+    #[value(name = "404")]
+    NotFound,
+}
+
+impl From<UnknownHostChoice> for UnknownHost {
+    fn from(choice: UnknownHostChoice) -> Self {
+        match choice {
+            UnknownHostChoice::Default => Self::DefaultSite,
+            UnknownHostChoice::Misdirected => Self::Status(Status::MISDIRECTED_REQUEST),
+            UnknownHostChoice::NotFound => Self::Status(Status::NOT_FOUND),
         }
     }
 }

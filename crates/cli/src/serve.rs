@@ -13,8 +13,9 @@ use weir_admin::{AdminListener, Lifecycle, SocketGuard};
 use weir_observe::OwnPage;
 use weir_server::architecture::ArchitectureName;
 use weir_server::readiness::settings::Settings;
+use weir_server::sites::ErrorPage;
 use weir_server::{
-    Address, Config, ErrorPage, LogFormat, LogTarget, OUTPUTS, OutputPath, PRESETS, Server, Signal,
+    Address, Config, LogFormat, LogTarget, OUTPUTS, OutputPath, PRESETS, Server, Signal, SiteRoot,
     Strategy, Timeouts, accept, architecture, content, readiness, slots, stats,
 };
 
@@ -25,6 +26,7 @@ use crate::options::{
     CheckOptions, LogStyle, Precompressed, ProxyOptions, ServeOptions, ServerOptions, Symlinks,
 };
 use crate::print::{print_text, say};
+use crate::sites;
 use crate::values::{OnOff, ns};
 use crate::{Cli, Task, one_sentence};
 
@@ -71,7 +73,10 @@ pub(crate) fn check_file(
     let what = if options.proxy {
         "stands in front of its upstreams".into()
     } else {
-        config.root.read_dir().map_err(|error| format!("{}: {error}", config.root.display()))?;
+        let of_sites = config.site_roots.iter().map(|root| &root.path);
+        for root in std::iter::once(&config.root).chain(of_sites) {
+            root.read_dir().map_err(|error| format!("{}: {error}", root.display()))?;
+        }
         format!("serves {}", config.root.display())
     };
     print_text(&format!("weir: {} is sound: {what} on {listen}\n", options.file.display()))
@@ -220,14 +225,14 @@ fn show(report: &stats::Report, json: Option<&Path>) {
 fn configuration(options: ServeOptions, tables: &Tables) -> Result<Config, String> {
     let ServeOptions { root, server, routes, forward, caching } = options;
     let forwarding = forwarding::of_routes(&routes, tables, &forward)?;
-    server_configuration(server, root, forwarding, caching)
+    server_configuration(server, root, forwarding, caching, tables)
 }
 
 /// Builds the configuration of a proxy.
 fn proxy_configuration(options: ProxyOptions) -> Result<Config, String> {
     let ProxyOptions { urls, forward, caching, server } = options;
     let forwarding = forwarding::of_proxy(&urls, &forward)?;
-    server_configuration(server, PathBuf::from("."), forwarding, caching)
+    server_configuration(server, PathBuf::from("."), forwarding, caching, &Tables::default())
 }
 
 fn server_configuration(
@@ -235,20 +240,31 @@ fn server_configuration(
     root: PathBuf,
     forwarding: Forwarding,
     caching: CacheOptions,
+    tables: &Tables,
 ) -> Result<Config, String> {
     let strategy = strategy(&options)?;
     let content = content_options(&options, strategy.output);
-    let error_pages = error_pages(&options)?;
-    let mechanism = readiness::TABLE
-        .iter()
-        .find(|row| row.spelling == options.mechanism)
-        .ok_or("there is no such mechanism")?;
+    let error_pages = read_pages(&options, &options.error_page)?;
+    let fields = fields(&options.header);
+    let mechanism = readiness::TABLE.iter().find(|row| row.spelling == options.mechanism);
+    let mechanism = mechanism.ok_or("there is no such mechanism")?;
     let settings = Settings::parse(mechanism.tunables, &options.mechanism_option);
     let slots = slots::TABLE.iter().find(|row| row.spelling == options.slots);
     let (arch, arch_settings) = architecture(&options, &strategy)?;
-    let timeouts = timeouts(&options);
+    let (timeouts, policy) = (timeouts(&options), policy(&options, &strategy)?);
     check_forwarding(&forwarding, arch, &options.listen)?;
-    let Forwarding { upstreams, routes, high_priority, trusted, proxy_protocol_in } = forwarding;
+    let (index, listing) = (content.index.clone(), content.listing);
+    let for_sites = sites::Server {
+        forwarding: &forwarding,
+        root: SiteRoot { path: root.clone(), index, listing },
+        fields: &fields,
+        error_pages: &error_pages,
+        unknown_host: options.unknown_host.into(),
+        allowed_hosts: &options.allowed_host,
+        read_pages: &|pages| read_pages(&options, pages),
+    };
+    let (sites, site_roots) = sites::build(&for_sites, tables)?;
+    let Forwarding { upstreams, high_priority, trusted, proxy_protocol_in, .. } = forwarding;
     let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
     Ok(Config {
         arch,
@@ -261,28 +277,19 @@ fn server_configuration(
         inherited: inherited_sockets(),
         share_listener: options.share_listener == OnOff::On,
         strategy,
-        policy: accept::PolicyConfig {
-            name: strategy.accept_policy,
-            limit: strategy.accept_limit,
-            target_ns: target_ns(options.delay_target)?,
-            controls: options.controls_off,
-            refusal: options.refuse,
-            backlog: options.listenq.unsigned_abs(),
-            // Both are known when the server starts.
-            syn_filter: accept::SynFilter::None,
-            eager: strategy.eager_read,
-        },
+        policy,
         syn_filter: options.syn_filter.kind(),
         conns_max: usize::try_from(options.max_conns).unwrap_or(usize::MAX),
         listenq: options.listenq,
         content,
-        fields: fields(&options.header),
+        fields,
         error_pages,
         workers: options.workers.map_or_else(|| default_workers(&cpus), usize::from),
         cpus,
         cache: caching.cache(&upstreams)?,
         upstreams,
-        routes,
+        sites,
+        site_roots,
         high_priority,
         trusted,
         proxy_protocol_in,
@@ -296,6 +303,20 @@ fn server_configuration(
         profile_calls: options.profile_calls == OnOff::On,
         bench_endpoints: options.bench_endpoints == OnOff::On,
         tell: say,
+    })
+}
+
+fn policy(options: &ServerOptions, strategy: &Strategy) -> Result<accept::PolicyConfig, String> {
+    Ok(accept::PolicyConfig {
+        name: strategy.accept_policy,
+        limit: strategy.accept_limit,
+        target_ns: target_ns(options.delay_target)?,
+        controls: options.controls_off,
+        refusal: options.refuse,
+        backlog: options.listenq.unsigned_abs(),
+        // Both are known when the server starts.
+        syn_filter: accept::SynFilter::None,
+        eager: strategy.eager_read,
     })
 }
 
@@ -465,18 +486,21 @@ fn fields(headers: &[(String, String)]) -> Vec<u8> {
     out
 }
 
-fn error_pages(options: &ServerOptions) -> Result<Vec<ErrorPage>, String> {
+/// Reads pages for error statuses.
+fn read_pages(
+    options: &ServerOptions,
+    pages: &[(String, String)],
+) -> Result<Vec<ErrorPage>, String> {
     let mime = content::MimeTypes::new(&options.mime, &options.charset)
         .map_err(|error| format!("--mime or --charset: {error}"))?;
-    options
-        .error_page
+    pages
         .iter()
         .map(|(code, path)| {
             let code = code
                 .parse()
                 .ok()
                 .filter(|code| (400..600).contains(code))
-                .ok_or_else(|| format!("--error-page {code}: not an error status"))?;
+                .ok_or_else(|| format!("error-page {code}: not an error status"))?;
             let body = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
             Ok(ErrorPage { code, content_type: mime.content_type(path.as_bytes()), body })
         })

@@ -102,6 +102,21 @@ pub(crate) fn field(text: &str) -> Result<(String, String), String> {
     field_but(text, &ours, "weir sets it itself")
 }
 
+/// Parses the name of a field that is left out of replies.
+pub(crate) fn removed_field(text: &str) -> Result<String, String> {
+    field(&format!("{text}: ")).map(|(name, _)| name)
+}
+
+/// Parses the value of a field.
+pub(crate) fn field_value(text: &str) -> Result<String, String> {
+    request_field(&format!("X: {text}")).map(|(_, value)| value)
+}
+
+/// Parses a word such as the name of a field or a method (RFC 9110 section 5.6.2).
+pub(crate) fn token(text: &str) -> Result<String, String> {
+    is_token(text).then(|| text.to_owned()).ok_or_else(|| "it is not a single word".into())
+}
+
 /// Parses a field `Name: value` of a request.
 pub(crate) fn request_field(text: &str) -> Result<(String, String), String> {
     field_but(text, &["content-length", "transfer-encoding"], "--body says how long a request is")

@@ -16,6 +16,8 @@ use weir_dispatch::slots::SlotSearch;
 use weir_sys::socket::UNKNOWN_PEER;
 
 use crate::architecture;
+use crate::sites::hosts::without_port;
+use crate::sites::{ErrorPage, Rule, RuleIndex, Sites};
 use crate::strategy::Strategy;
 
 pub use upstream::{HealthCheck, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts};
@@ -77,15 +79,15 @@ pub enum LogTarget {
     File(PathBuf),
 }
 
-/// Body to send instead of the built-in one.
-#[derive(Clone, Debug)]
-pub struct ErrorPage {
-    /// Status it is for.
-    pub code: u16,
-    /// Its Content-Type.
-    pub content_type: String,
-    /// The body itself.
-    pub body: Vec<u8>,
+/// A directory that a site or a route serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteRoot {
+    /// The directory.
+    pub path: PathBuf,
+    /// Names of index files; the first that exists wins.
+    pub index: Vec<String>,
+    /// True if directories without an index file are listed.
+    pub listing: bool,
 }
 
 /// A cache of what upstreams reply.
@@ -95,25 +97,6 @@ pub struct ReplyCache {
     pub bounds: CacheConfig,
     /// Networks of clients that may remove what is stored, by PURGE.
     pub purgers: Vec<IpNet>,
-}
-
-/// A rule that says where the requests for a part of the site go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
-    /// Host, without a port, in lower case; `None` for any.
-    pub host: Option<String>,
-    /// Path, with all below it.
-    pub path: String,
-    /// Upstream by index; `None` for files.
-    pub upstream: Option<usize>,
-}
-
-impl Route {
-    /// Returns whether requests for `path` on `host` (with or without a port) take this route.
-    #[must_use]
-    pub fn matches(&self, host: Option<&[u8]>, path: &[u8]) -> bool {
-        is_within(self.host.as_deref(), &self.path, host, path)
-    }
 }
 
 /// A part of the site whose requests are of the high class at their upstream.
@@ -134,16 +117,6 @@ fn is_within(part_host: Option<&str>, part_path: &str, host: Option<&[u8]>, path
         .strip_prefix(part_path.as_bytes())
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || part_path.ends_with('/'));
     is_host && is_path
-}
-
-/// Returns a host without its port; an IPv6 address is in brackets.
-fn without_port(host: &[u8]) -> &[u8] {
-    let end = if host.starts_with(b"[") {
-        host.iter().position(|&byte| byte == b']').map(|at| at + 1)
-    } else {
-        host.iter().position(|&byte| byte == b':')
-    };
-    host.get(..end.unwrap_or(host.len())).unwrap_or(host)
 }
 
 /// Complete description of a server.
@@ -190,8 +163,10 @@ pub struct Config {
     pub cpus: Vec<usize>,
     /// Other servers that requests are forwarded to.
     pub upstreams: Vec<Upstream>,
-    /// Where requests go; the first that matches counts, and files are served if none does.
-    pub routes: Vec<Route>,
+    /// Sites and routes; `None` if every request is for a file of the root.
+    pub sites: Option<Sites>,
+    /// Roots of sites and routes besides that of the server, whose options they have but for these.
+    pub site_roots: Vec<SiteRoot>,
     /// Cache of what upstreams reply; `None` without one.
     pub cache: Option<ReplyCache>,
     /// Parts of the site whose requests go first at their upstream.
@@ -226,10 +201,16 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns the upstream that a request goes to; `None` for files.
-    #[must_use]
-    pub fn upstream_of(&self, host: Option<&[u8]>, path: &[u8]) -> Option<usize> {
-        self.routes.iter().find(|route| route.matches(host, path))?.upstream
+    /// Returns the maximum number of files that the loops keep open together, once the limits are
+    /// divided among them.
+    pub(crate) fn open_files_max(&self) -> u64 {
+        let stores = self.workers.max(1) * (self.site_roots.len() + 1);
+        self.content.open_files_max.saturating_mul(stores as u64)
+    }
+
+    /// Returns a rule of the sites.
+    pub(crate) fn rule(&self, index: RuleIndex) -> Option<&Rule> {
+        self.sites.as_ref()?.rule(index)
     }
 
     /// Returns whether what an address says of where requests come from is believed.
@@ -274,20 +255,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_is_for_a_host_and_a_path_with_all_below_it() {
-        let route = |host: Option<&str>, path: &str| Route {
-            host: host.map(str::to_owned),
-            path: path.into(),
-            upstream: Some(0),
-        };
+    fn a_part_of_the_site_is_a_host_and_a_path_with_all_below_it() {
         for (host, path, asked, wanted) in [
-            (None, "/", (None, "/"), true),
-            (None, "/", (None, "/a"), true),
-            (None, "/api", (None, "/api"), true),
             (None, "/api", (None, "/api/b"), true),
             (None, "/api", (None, "/apis"), false),
-            (None, "/api/", (None, "/api/b"), true),
-            (None, "/api/", (None, "/api"), false),
             (Some("a.b"), "/", (Some("A.b:80"), "/"), true),
             (Some("a.b"), "/", (Some("a.bc"), "/"), false),
             (Some("a.b"), "/", (None, "/"), false),
@@ -295,7 +266,7 @@ mod tests {
         ] {
             let (asked_host, asked_path) = asked;
             let host_bytes = asked_host.map(str::as_bytes);
-            let found = route(host, path).matches(host_bytes, asked_path.as_bytes());
+            let found = is_within(host, path, host_bytes, asked_path.as_bytes());
             assert_eq!(found, wanted, "{host:?} {path} {asked:?}");
         }
     }

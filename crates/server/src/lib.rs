@@ -13,6 +13,7 @@ mod http;
 mod limits;
 mod models;
 mod server;
+pub mod sites;
 mod stat_page;
 mod strategy;
 #[doc(hidden)]
@@ -21,8 +22,8 @@ mod upstream;
 mod worker;
 
 pub use config::{
-    Address, Config, Error, ErrorPage, HealthCheck, HighPriority, LogFormat, LogTarget, ReplyCache,
-    Route, Timeouts, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts,
+    Address, Config, Error, HealthCheck, HighPriority, LogFormat, LogTarget, ReplyCache, SiteRoot,
+    Timeouts, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts,
 };
 pub use ipnet::IpNet;
 pub use server::{Server, Signal};
@@ -31,5 +32,5 @@ pub use weir_accept as accept;
 pub use weir_cache::CacheConfig;
 pub use weir_content as content;
 pub use weir_dispatch::{readiness, slots};
-pub use weir_http1::proxy_protocol;
+pub use weir_http1::{Status, proxy_protocol};
 pub use weir_stats as stats;

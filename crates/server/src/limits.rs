@@ -35,23 +35,25 @@ pub(crate) fn syn_filter<'s>(
     }
 }
 
-/// Divides the cache among the loops, and keeps max-conns below what RLIMIT_NOFILE allows; that
-/// limit is per process.
+/// Divides the cache among the loops, and among the roots of each, and keeps max-conns below what
+/// RLIMIT_NOFILE allows; that limit is per process.
 pub(crate) fn fit(config: &mut Config, listeners: usize) {
     let workers = config.workers.max(1) as u64;
     let (loops, processes) = match config.arch {
         ArchitectureName::Processes => (1, workers * pool_size::children(config) as u64),
         _ => (workers, 1),
     };
+    // Each root has a cache of its own.
+    let roots = config.site_roots.len() as u64 + 1;
     let fds = process::raise_open_files();
     let content = &mut config.content;
     content.caching = config.strategy.caching;
     content.waits = config.arch.waits_for_disks(&config.arch_settings);
-    content.cache_bytes_max /= loops * processes;
+    content.cache_bytes_max /= loops * processes * roots;
     // A quarter of the descriptors at most for files, so that a small limit still serves.
     let files_max = (content.open_files_max / processes).min(fds / 4);
-    content.open_files_max = (files_max / loops).max(1);
-    let files = if content.caching { content.open_files_max * loops } else { 0 };
+    content.open_files_max = (files_max / (loops * roots)).max(1);
+    let files = if content.caching { content.open_files_max * loops * roots } else { 0 };
     let overhead = SPARE_FDS + loops * (listeners as u64 + 4);
     let free = fds.saturating_sub(overhead + files);
     // Without a cache each connection may have a file of its own open.

@@ -132,8 +132,7 @@ impl Server {
         limits::fit(&mut config, listeners.addresses.len());
         if !forks {
             // Growing the table later would pause every thread.
-            let files = config.content.open_files_max.saturating_mul(config.workers.max(1) as u64);
-            let room = files.saturating_add(config.conns_max as u64);
+            let room = config.open_files_max().saturating_add(config.conns_max as u64);
             let _ = process::grow_descriptor_table(room.min(DESCRIPTORS_AT_START));
         }
         config.policy.syn_filter =

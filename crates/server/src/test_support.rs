@@ -11,8 +11,8 @@ use crate::config::{Config, Error};
 use crate::context::WorkerContext;
 use crate::context::clock::Clock;
 use crate::context::close_reason::CloseReason;
+use crate::context::stores::Stores;
 use crate::http::socket_connection::SocketConnection;
-use crate::worker;
 
 pub use crate::http::connection::Action;
 pub use crate::http::socket::Socket;
@@ -27,9 +27,9 @@ impl Shared {
     /// # Errors
     /// The root cannot be opened.
     pub fn open(config: Config, unix_ns: u64, step_ns: u64) -> Result<Self, Error> {
-        let store = worker::setup::open_store(&config)?;
+        let stores = Stores::open(&config)?;
         let clock = Clock::Manual { now_ns: 0.into(), step_ns, unix_ns };
-        Ok(Self(WorkerContext::with_clock(Arc::new(config), store, None, clock)))
+        Ok(Self(WorkerContext::with_clock(Arc::new(config), stores, None, clock)))
     }
 
     /// Begins an iteration of a loop, which reads the clock, `later_ns` nanoseconds later.

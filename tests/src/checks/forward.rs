@@ -10,8 +10,14 @@ use crate::canonical;
 /// The line between the three parts of an input.
 const RULE: &[u8] = b"\n=\n";
 
-const FACTS: ReplyFacts<'static> =
-    ReplyFacts { close: false, date: b"Date: now\r\n", fields: b"Server: weir\r\n" };
+const FACTS: ReplyFacts<'static> = ReplyFacts {
+    close: false,
+    date: b"Date: now\r\n",
+    fields: b"Server: weir\r\n",
+    more_fields: b"",
+    removed: &[],
+    cache_control: b"",
+};
 
 /// Runs a script: what the client sends, what the other server sends, and the order of events, each
 /// part ended by a line with `=`. An event is a byte: its lowest two bits say whose turn it is, the

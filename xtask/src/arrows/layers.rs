@@ -10,6 +10,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         "weir-server",
         &[
             &["architecture", "strategy", "helpers"],
+            &["sites"],
             &["config", "control"],
             &["stat_page", "upstream"],
             &["context"],

@@ -91,6 +91,6 @@ fn tables(file: &str) -> String {
     let is_tables = |value: &Value| {
         value.as_array().is_some_and(|values| values.first().is_some_and(Value::is_table))
     };
-    all.retain(|key, value| matches!(key, "upstream" | "route") && is_tables(value));
+    all.retain(|key, value| matches!(key, "upstream" | "site" | "route") && is_tables(value));
     all.to_string()
 }

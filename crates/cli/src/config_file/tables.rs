@@ -1,4 +1,4 @@
-//! The tables `[[upstream]]` and `[[route]]` of a configuration file.
+//! The tables `[[upstream]]`, `[[site]]` and `[[route]]` of a configuration file.
 
 use std::ops::Range;
 
@@ -7,15 +7,18 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::option::{option, unknown};
+use super::option::option;
 use super::placed::{Placed, Source};
+use super::site_tables::{SettingsTable, SiteTable};
 use crate::forwarding::options::UpstreamOptions;
 
 /// The tables of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub upstreams: Vec<UpstreamTable>,
-    pub routes: Vec<RouteTable>,
+    pub sites: Vec<SiteTable>,
+    /// Routes outside of a site.
+    pub routes: Vec<SettingsTable>,
 }
 
 /// A table `[[upstream]]`: its name, its servers, and options that it has for itself.
@@ -26,17 +29,9 @@ pub(crate) struct UpstreamTable {
     own: ArgMatches,
 }
 
-/// A table `[[route]]`: a host and a path, and the upstream for them.
-#[derive(Debug)]
-pub(crate) struct RouteTable {
-    pub host: Option<String>,
-    pub path: String,
-    pub upstream: Placed<String>,
-}
-
 impl Tables {
-    /// Takes the value of a key, if it is a list of tables of upstreams or routes. Returns whether
-    /// it was.
+    /// Takes the value of a key, if it is a list of tables of upstreams, sites or routes. Returns
+    /// whether it was.
     ///
     /// # Errors
     /// A sentence with its place: one of the tables has a key that is not known, a value that is
@@ -57,10 +52,12 @@ impl Tables {
                 source.wrong(each.span(), &format!("'{name}' is tables, or texts, and not both"))
             };
             let table = each.get_ref().as_table().ok_or_else(is_mixed)?;
-            let fields = Fields { table, span: each.span(), source };
             match name {
-                "upstream" => self.upstreams.push(upstream(&fields)?),
-                "route" => self.routes.push(route(&fields)?),
+                "upstream" => {
+                    self.upstreams.push(upstream(&Fields { table, span: each.span(), source })?);
+                }
+                "site" => self.sites.push(SiteTable::read(table, each.span(), source)?),
+                "route" => self.routes.push(SettingsTable::of_route(table, each.span(), source)?),
                 _ => return Ok(false),
             }
         }
@@ -89,10 +86,6 @@ struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    fn text(&self, name: &str) -> Result<Option<Placed<String>>, String> {
-        self.table.get(name).map(|value| self.as_text(name, value)).transpose()
-    }
-
     fn as_text(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<Placed<String>, String> {
         let text = value.get_ref().as_str();
         let text =
@@ -101,7 +94,8 @@ impl Fields<'_> {
     }
 
     fn required(&self, name: &str) -> Result<Placed<String>, String> {
-        self.text(name)?.ok_or_else(|| self.lacks(name))
+        let value = self.table.get(name).ok_or_else(|| self.lacks(name))?;
+        self.as_text(name, value)
     }
 
     fn lacks(&self, name: &str) -> String {
@@ -138,22 +132,4 @@ fn own_options() -> Command {
     let names = ["name", "servers"].map(|name| clap::Arg::new(name).long(name));
     let command = command.mut_args(|arg| arg.default_value(Resettable::<_>::Reset));
     command.args(names).disable_help_flag(true)
-}
-
-fn route(fields: &Fields<'_>) -> Result<RouteTable, String> {
-    const KEYS: [&str; 3] = ["host", "path", "upstream"];
-    for (key, _) in fields.table {
-        let name = key.get_ref().as_ref();
-        if !KEYS.contains(&name) {
-            let says = unknown("key", name, KEYS.into_iter());
-            return Err(fields.source.wrong(key.span(), &says));
-        }
-    }
-    let path = fields.text("path")?;
-    if let Some(path) = path.as_ref().filter(|path| !path.value.starts_with('/')) {
-        return Err(path.wrong("a path begins with /"));
-    }
-    let path = path.map_or_else(|| "/".to_owned(), |path| path.value);
-    let host = fields.text("host")?.map(|host| host.value);
-    Ok(RouteTable { host, path, upstream: fields.required("upstream")? })
 }

@@ -551,7 +551,7 @@ impl Exchange {
         // A client that sends on after its refusal would have its next request taken for content.
         let close = facts.close || head.status >= 400 && !self.request_taken();
         let facts = ReplyFacts { close, ..*facts };
-        let has_events = reply::write(out, text, shown, self.client, &facts);
+        let has_events = reply::write(out, text, (head.status, shown), self.client, &facts);
         self.is_event_stream = has_events && self.asked.events;
     }
 

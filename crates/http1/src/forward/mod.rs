@@ -15,5 +15,5 @@ mod tests;
 
 pub use exchange::{Exchange, ReplyPart};
 pub use fields::{VIA, lines, lines_passed_on};
-pub use reply::ReplyFacts;
+pub use reply::{ReplyFacts, is_left_out};
 pub use request::RequestFacts;

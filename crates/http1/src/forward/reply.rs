@@ -6,7 +6,7 @@ use crate::reply_parser::{BodyEnd, Head, ReplyError};
 use crate::request::Version;
 
 /// What a forwarded reply says besides what the other server said.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ReplyFacts<'a> {
     /// True if the connection to the client closes after this reply.
     pub close: bool,
@@ -14,6 +14,28 @@ pub struct ReplyFacts<'a> {
     pub date: &'a [u8],
     /// Field lines added to every reply, each ended by CRLF.
     pub fields: &'a [u8],
+    /// Field lines added to this one, each ended by CRLF.
+    pub more_fields: &'a [u8],
+    /// Names of fields of the other server that are not passed on.
+    pub removed: &'a [Box<[u8]>],
+    /// A Cache-Control line, ended by CRLF, in the place of the other server's, if the reply is no
+    /// error; empty for none.
+    pub cache_control: &'a [u8],
+}
+
+impl ReplyFacts<'_> {
+    /// Returns the Cache-Control line for a reply with this status.
+    fn cache_control_of(&self, status: u16) -> &[u8] {
+        if status < 400 { self.cache_control } else { b"" }
+    }
+}
+
+/// Returns whether a field of another server is left out: its name is among those removed, or
+/// another Cache-Control takes its place.
+#[must_use]
+pub fn is_left_out(name: &[u8], removed: &[Box<[u8]>], cache_control: &[u8]) -> bool {
+    removed.iter().any(|each| name.eq_ignore_ascii_case(each))
+        || !cache_control.is_empty() && name.eq_ignore_ascii_case(b"cache-control")
 }
 
 /// A head that was parsed.
@@ -60,20 +82,26 @@ pub(super) fn parse(buf: &[u8]) -> Result<Option<ReplyHead>, ReplyError> {
     Ok(Some(ReplyHead { status: head.status(), keeps_open: head.keeps_open(), end, len }))
 }
 
-/// Appends the head of a reply for a client of this version. `text`: the head as parsed. Returns
-/// whether its content is a stream of events.
+/// Appends the head of a reply for a client of this version. `text`: the head as parsed; `head`:
+/// its status, and how the end of its content is shown. Returns whether its content is a stream of
+/// events.
 pub(super) fn write(
     out: &mut Vec<u8>,
     text: &[u8],
-    shown: Shown,
+    head: (u16, Shown),
     client: Version,
     facts: &ReplyFacts<'_>,
 ) -> bool {
+    let (status, shown) = head;
+    let cache_control = facts.cache_control_of(status);
     write_status(out, text);
     let connection = Connection::of(text);
     let (mut has_date, mut has_server, mut has_events) = (false, false, false);
     for (name, value) in lines(text) {
-        if ends_here(name) || connection.nominates(name) {
+        if ends_here(name)
+            || connection.nominates(name)
+            || is_left_out(name, facts.removed, cache_control)
+        {
             continue;
         }
         match name.len() {
@@ -95,6 +123,8 @@ pub(super) fn write(
     for line in ours.filter(|line| !(has_server && line.starts_with(b"Server:"))) {
         out.extend_from_slice(line);
     }
+    out.extend_from_slice(facts.more_fields);
+    out.extend_from_slice(cache_control);
     match shown {
         Shown::Nothing(None) | Shown::Close => {}
         Shown::Nothing(Some(length)) | Shown::Length(length) => {

@@ -6,8 +6,14 @@ use super::*;
 use crate::head::HeadParser;
 use crate::request::{Limits, Parse};
 
-const FACTS: ReplyFacts<'static> =
-    ReplyFacts { close: false, date: b"Date: now\r\n", fields: b"X-Ours: 1\r\n" };
+const FACTS: ReplyFacts<'static> = ReplyFacts {
+    close: false,
+    date: b"Date: now\r\n",
+    fields: b"X-Ours: 1\r\n",
+    more_fields: b"",
+    removed: &[],
+    cache_control: b"",
+};
 
 fn request_facts() -> RequestFacts<'static> {
     RequestFacts {
@@ -229,6 +235,31 @@ fn the_server_is_the_one_that_made_the_reply() {
         let expected =
             format!("HTTP/1.1 204 None\r\n{theirs}Date: now\r\nVia: 1.1 weir\r\n{expected}\r\n");
         assert_eq!(text(&out), expected);
+    }
+}
+
+#[test]
+fn fields_of_the_other_server_are_left_out_or_replaced() {
+    let removed = [Box::from(*b"x-powered-by"), Box::from(*b"server")];
+    let cache_control = b"Cache-Control: no-cache\r\n";
+    let facts = ReplyFacts { removed: &removed, cache_control, more_fields: b"Y: 1\r\n", ..FACTS };
+    for (status, expected) in [
+        (
+            "204 None",
+            "A: b\r\nDate: now\r\nVia: 1.1 weir\r\nX-Ours: 1\r\nY: 1\r\n\
+             Cache-Control: no-cache\r\n",
+        ),
+        (
+            "404 No",
+            "cache-control: x\r\nA: b\r\nDate: now\r\nVia: 1.1 weir\r\nX-Ours: 1\r\nY: 1\r\n",
+        ),
+    ] {
+        let lines = "Server: theirs\r\nX-POWERED-BY: it\r\ncache-control: x\r\nA: b\r\n";
+        let reply = format!("HTTP/1.1 {status}\r\n{lines}Content-Length: 0\r\n\r\n");
+        let mut out = Vec::new();
+        exchange(GET).receive(reply.as_bytes(), &mut out, &facts).unwrap();
+        let length = if status.starts_with('2') { "" } else { "Content-Length: 0\r\n" };
+        assert_eq!(text(&out), format!("HTTP/1.1 {status}\r\n{expected}{length}\r\n"));
     }
 }
 

@@ -13,6 +13,7 @@ use weir_sys::pipe::Pipe;
 
 use super::log::LoggedRequest;
 use super::read_rate::ReadRate;
+use crate::sites::ruling::Ruling;
 
 /// Slot of the tokens of requests without a client: no connection has it.
 const BACKGROUND_SLOT: u32 = u32::MAX;
@@ -55,6 +56,10 @@ pub(crate) struct Forward {
     pub received_ns: u64,
     /// True once the client has ended its side, and waits for the reply.
     pub has_client_ended: bool,
+    /// Maximum of `content_bytes`.
+    pub content_bytes_max: u64,
+    /// The rule for the request.
+    pub ruling: Option<Ruling>,
     /// Rate at which the client sends its content or takes the reply, while it is waited for.
     pub client_rate: Option<ReadRate>,
     /// Time at which it asked for a place, nanoseconds.
@@ -293,6 +298,8 @@ mod tests {
             close: false,
             moved_ns: 0,
             content_bytes: 0,
+            content_bytes_max: u64::MAX,
+            ruling: None,
             received_ns: 0,
             has_client_ended: false,
             client_rate: None,

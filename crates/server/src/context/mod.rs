@@ -5,8 +5,10 @@ pub(crate) mod clock;
 pub(crate) mod close_reason;
 pub(crate) mod forwarded;
 pub(crate) mod log;
+pub(crate) mod logins;
 pub(crate) mod output;
 pub(crate) mod read_rate;
+pub(crate) mod stores;
 pub(crate) mod write_budget;
 
 use std::hash::{BuildHasher, RandomState};
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weir_accept::{Claim, Share, Shares};
-use weir_content::{CacheCounts, ColdCounts, ListingCounts, Now, Store};
+use weir_content::Now;
 use weir_dispatch::readiness::Token;
 use weir_http1::DateField;
 use weir_stats::Counters;
@@ -26,7 +28,9 @@ use crate::upstream::Upstreams;
 use clock::Clock;
 use forwarded::Background;
 use log::LogBuffer;
+use logins::Logins;
 use output::Output;
+use stores::Stores;
 use write_budget::WriteBudget;
 
 /// Initial size of a connection's input buffer, bytes: a browser's request fits.
@@ -50,7 +54,7 @@ const OFFSET_AGE_NS: u64 = 100_000_000;
 /// Everything that a connection needs besides its own state.
 pub(crate) struct WorkerContext {
     pub config: Arc<Config>,
-    pub store: Store,
+    pub stores: Stores,
     pub counters: Counters,
     /// Numbers of the present state of each upstream, as the page of statistics has them.
     pub upstream_words: Vec<u64>,
@@ -73,6 +77,10 @@ pub(crate) struct WorkerContext {
     pub background: Background,
     /// Buffer for the key of a stored reply.
     pub cache_key: Vec<u8>,
+    /// Buffer for the plain form of a path.
+    pub path_room: Vec<u8>,
+    /// Passwords that were found right.
+    pub logins: Logins,
     /// Connection that is being served.
     pub serving: Token,
     /// True if it is served because its upstream has moved, and not its client.
@@ -92,19 +100,19 @@ pub(crate) struct WorkerContext {
 }
 
 impl WorkerContext {
-    pub(crate) fn new(config: Arc<Config>, store: Store, log: Option<LogBuffer>) -> Self {
-        Self::with_clock(config, store, log, Clock::Machine(Instant::now()))
+    pub(crate) fn new(config: Arc<Config>, stores: Stores, log: Option<LogBuffer>) -> Self {
+        Self::with_clock(config, stores, log, Clock::Machine(Instant::now()))
     }
 
     pub(crate) fn with_clock(
         config: Arc<Config>,
-        store: Store,
+        stores: Stores,
         log: Option<LogBuffer>,
         clock: Clock,
     ) -> Self {
         let mut context = Self {
             config,
-            store,
+            stores,
             counters: Counters::default(),
             upstream_words: Vec::new(),
             date: DateField::default(),
@@ -118,6 +126,8 @@ impl WorkerContext {
             upstreams: None,
             background: Background::default(),
             cache_key: Vec::new(),
+            path_room: Vec::new(),
+            logins: Logins::default(),
             serving: Token::default(),
             by_upstream: false,
             other_threads: Usage::default(),
@@ -256,7 +266,8 @@ impl WorkerContext {
             self.counters.log_lines.add(written);
             self.counters.log_lines_lost.add(lost);
         }
-        note_store(&mut self.counters, &self.store);
+        self.stores.note(&mut self.counters);
+        self.counters.threads_max.raise(1);
         if let Some(upstreams) = &self.upstreams {
             upstreams.count(&mut self.counters, &mut self.upstream_words);
         }
@@ -266,7 +277,8 @@ impl WorkerContext {
     /// the worker.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.counters.clone();
-        note_store(&mut counters, &self.store);
+        self.stores.note(&mut counters);
+        counters.threads_max.raise(1);
         let (own, others) = (process::thread_usage(), self.other_threads);
         counters.set_cpu(own.user_ns + others.user_ns, own.system_ns + others.system_ns);
         counters.set_switches(
@@ -275,16 +287,4 @@ impl WorkerContext {
         );
         counters
     }
-}
-
-/// Adds the counts of a store, which belongs to a loop of one thread or more.
-#[inline]
-fn note_store(counters: &mut Counters, store: &Store) {
-    let CacheCounts { hits, misses, revalidations, reloads, evictions } = store.counts();
-    counters.set_cache([hits, misses, revalidations, reloads, evictions]);
-    let ColdCounts { lookups, reads } = store.cold_counts();
-    counters.set_cold([lookups, reads]);
-    let ListingCounts { made, parts, part_rows_max } = store.listing_counts();
-    counters.set_listings([made, parts, part_rows_max]);
-    counters.threads_max.raise(1);
 }

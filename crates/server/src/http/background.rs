@@ -49,6 +49,7 @@ pub(super) fn begin(
         fetches: 0,
         body_incomplete: false,
         endpoints: None,
+        ruling: None,
     };
     let forward = Forward::begin(request, head, info, upstream, Some(Box::new(part)), context);
     advance(token, Box::new(forward), context);

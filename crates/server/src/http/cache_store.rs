@@ -14,6 +14,7 @@ use super::response::{self, RequestInfo};
 use crate::context::WorkerContext;
 use crate::context::forwarded::{CachePart, Copying, Forward, Place, Why};
 use crate::context::output::Output;
+use crate::sites::ruling::RuleLines;
 
 /// Statuses that stale-if-error is for (RFC 5861 section 4).
 const ERRORS: [u16; 4] = [500, 502, 503, 504];
@@ -101,14 +102,21 @@ impl Forward {
         context: &mut WorkerContext,
     ) {
         let config = context.config();
-        let mut fields = Vec::with_capacity(config.fields.len() + STATUS_LINE_BYTES);
-        fields.extend_from_slice(&config.fields);
+        let lines = RuleLines::of(&config.fields, config.sites.as_ref(), self.ruling);
+        let mut fields = Vec::with_capacity(lines.fields.len() + STATUS_LINE_BYTES);
+        fields.extend_from_slice(lines.fields);
         for text in ["Cache-Status: weir; fwd=", why.text(), says, "\r\n"] {
             fields.extend_from_slice(text.as_bytes());
         }
         let unix_s = context.unix_ns() / 1_000_000_000;
-        let facts =
-            ReplyFacts { close: self.close, date: context.date.at(unix_s), fields: &fields };
+        let facts = ReplyFacts {
+            close: self.close,
+            date: context.date.at(unix_s),
+            fields: &fields,
+            more_fields: lines.for_page,
+            removed: lines.removed,
+            cache_control: lines.cache_control,
+        };
         self.exchange.release_head(out, &facts);
     }
 

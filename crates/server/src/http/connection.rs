@@ -23,18 +23,19 @@
 //! [`Connection::expire`] at [`Connection::deadline_ns`]. Overload control may call
 //! [`Connection::refuse_with_503`] in place of a read, and a connection may be closed at any time.
 //!
-//! Inside, a connection is in one of eight states ([`State`]):
+//! Inside, a connection is in one of nine states ([`State`]):
 //!
 //! ```text
 //! Idle ──► Head ──► Reply ──► Idle
 //!           │ ▲       │
 //!           ▼ │       └─────► Linger ──► (closed)
-//!   Fetch, Yield, Follow, Forward
+//!   Fetch, Yield, Follow, Forward, Verify
 //! ```
 //!
 //! [`SocketConnection`]: super::socket_connection::SocketConnection
 
 mod forwarding;
+mod password;
 mod proxy_header;
 
 use std::io;
@@ -53,6 +54,8 @@ use crate::context::forwarded::Forward;
 use crate::context::output::Output;
 use crate::context::read_rate::{RateVerdict, ReadRate, ReadRateLimits};
 use crate::context::write_budget::PipelineBudget;
+use crate::sites::ruling::Ruling;
+use crate::sites::verifier::Verification;
 use crate::upstream::shared::Landing;
 
 /// Operation on the socket that a connection asks its caller for.
@@ -133,6 +136,10 @@ pub(crate) struct Connection {
     fetches: u8,
     /// End of the current request's wait for the reply to another.
     landing: Option<Landing>,
+    /// The rule for the current request, where there are sites.
+    ruling: Option<Ruling>,
+    /// Whether the password of the current request was found right, if it was verified.
+    verified: Option<bool>,
     /// True while an unwanted request body is still to come.
     body_incomplete: bool,
     /// Reason for the close, once known.
@@ -154,6 +161,8 @@ enum State {
     Follow(Wait),
     /// A request is forwarded, and so is its reply.
     Forward(Box<Forward>),
+    /// A request is complete, and its password is being verified; whether that has ended.
+    Verify(Verification, Option<bool>),
     /// The reply is being sent.
     Reply,
     /// The reply is sent, the sending side is shut down, and the client's last bytes are discarded.
@@ -183,6 +192,8 @@ impl Connection {
             is_retry: false,
             fetches: 0,
             landing: None,
+            ruling: None,
+            verified: None,
             body_incomplete: false,
             close_reason: None,
         }
@@ -220,7 +231,11 @@ impl Connection {
                 (full_since_ns.saturating_add(STALLED_NS) <= now_ns)
                     .then_some((EvictionRank::Stalled, full_since_ns))
             }
-            State::Fetch(_) | State::Yield(_) | State::Follow(_) | State::Forward(_) => None,
+            State::Fetch(_)
+            | State::Yield(_)
+            | State::Follow(_)
+            | State::Forward(_)
+            | State::Verify(..) => None,
         }
     }
 
@@ -237,7 +252,9 @@ impl Connection {
             {
                 Action::Read
             }
-            State::Follow(_) | State::Forward(_) => Action::Forward,
+            State::Verify(_, Some(_)) => Action::Yield,
+            State::Verify(_, None) if self.unread() < FOLLOWING_INPUT_BYTES_MAX => Action::Read,
+            State::Follow(_) | State::Forward(_) | State::Verify(_, None) => Action::Forward,
             State::Reply => Action::Write,
             State::Linger { .. } => Action::Discard,
         }
@@ -260,6 +277,11 @@ impl Connection {
     pub(crate) fn resume(&mut self, context: &mut WorkerContext) -> Action {
         if let State::Follow(Wait { landing: landing @ Some(_), .. }) = self.state {
             self.landing = landing;
+            self.state = State::Head;
+            return self.run(context);
+        }
+        if let State::Verify(_, verified @ Some(_)) = self.state {
+            self.verified = verified;
             self.state = State::Head;
             return self.run(context);
         }
@@ -453,6 +475,7 @@ impl Connection {
         let reason = match self.state {
             State::Reply => return self.expire_reply(unacknowledged, context),
             State::Forward(_) => return Some(self.expire_forward(unacknowledged, context)),
+            State::Verify(..) => return Some(self.expire_verification(context)),
             State::Head => {
                 let is_late = self.request_deadline_ns(context) <= context.now_ns();
                 let reason =
@@ -532,7 +555,9 @@ impl Connection {
             self.began_ns = now_ns;
             let header_ns = now_ns + context.config.timeouts.header_ns;
             self.deadline_ns = header_ns.min(self.request_deadline_ns(context));
+            self.verified = None;
         }
+        self.ruling = None;
         let input = std::mem::take(&mut self.input);
         let step = match self.parser.parse(&input[self.taken..], &Limits::default()) {
             Parse::Partial => self.wait_for_request(context),
@@ -562,11 +587,16 @@ impl Connection {
     /// Answers the request at the start of `input`. Its body is not wanted: a complete one is
     /// skipped, and an incomplete one ends the connection.
     fn answer(&mut self, request: &Request<'_>, input: &[u8], context: &mut WorkerContext) -> Flow {
+        if context.config.sites.is_some()
+            && let ControlFlow::Break(flow) = self.pass_gate(request, input, context)
+        {
+            return flow;
+        }
         let stored = match self.route(request, input, context) {
             ControlFlow::Continue(stored) => stored,
             ControlFlow::Break(flow) => return flow,
         };
-        let body_bytes_max = context.config.body_bytes_max;
+        let body_bytes_max = response::body_bytes_max(&context.config, self.ruling);
         let body = Body::new(request.framing).advance(&input[request.head_len..]);
         let body = match body {
             Ok(body) if body.payload as u64 <= body_bytes_max => body,
@@ -642,8 +672,16 @@ impl Connection {
 
     pub(super) fn request_info(&self) -> response::RequestInfo {
         let endpoints = self.endpoints();
-        let Self { peer, began_ns, is_retry, fetches, body_incomplete, .. } = *self;
-        response::RequestInfo { peer, endpoints, began_ns, is_retry, fetches, body_incomplete }
+        let Self { peer, began_ns, is_retry, fetches, body_incomplete, ruling, .. } = *self;
+        response::RequestInfo {
+            peer,
+            endpoints,
+            ruling,
+            began_ns,
+            is_retry,
+            fetches,
+            body_incomplete,
+        }
     }
 
     /// Waits for a disk; the request is then parsed again.

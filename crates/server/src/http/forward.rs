@@ -11,6 +11,7 @@ use weir_sys::socket;
 use super::cache_store;
 use super::forward_failure::{Failure, Limit};
 use super::response::{self, Instead, RequestInfo};
+use crate::config::Config;
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
 use crate::context::forwarded::{Answered, CachePart, END_WITH_REQUEST_NS, Forward, Place};
@@ -55,12 +56,6 @@ impl Forward {
             all.arrive(upstream, asked, token, serial, now_ns)
         });
         context.counters.upstream_waited.add(matches!(arrived, Some(Arrived::Waits(_))).into());
-        let place = match arrived {
-            Some(Arrived::Waits(ticket)) => Place::Waits(ticket),
-            Some(Arrived::Refused(reason)) => Place::Refused(reason),
-            Some(Arrived::Granted) => Place::Has,
-            None => Place::Unavailable,
-        };
         let mut exchange = Exchange::new(request, head, &facts);
         if let Some(part) = &mut cache {
             exchange.hold_head();
@@ -70,7 +65,7 @@ impl Forward {
             exchange,
             upstream,
             serial,
-            place,
+            place: place_of(arrived),
             socket: None,
             pipe: None,
             content_pipe: None,
@@ -82,6 +77,8 @@ impl Forward {
             close,
             moved_ns: now_ns,
             content_bytes: 0,
+            content_bytes_max: content_bytes_max(info, &config),
+            ruling: info.ruling,
             received_ns: now_ns,
             has_client_ended: false,
             client_rate: None,
@@ -282,6 +279,21 @@ impl Forward {
         response::answer_instead(instead, self.answered, info, context, output);
         Ok(())
     }
+}
+
+fn place_of(arrived: Option<Arrived>) -> Place {
+    match arrived {
+        Some(Arrived::Waits(ticket)) => Place::Waits(ticket),
+        Some(Arrived::Refused(reason)) => Place::Refused(reason),
+        Some(Arrived::Granted) => Place::Has,
+        None => Place::Unavailable,
+    }
+}
+
+/// Returns the maximum size of a request's content by its rule, bytes; without one there is none.
+fn content_bytes_max(info: RequestInfo, config: &Config) -> u64 {
+    let rule = info.ruling.and_then(|ruling| config.rule(ruling.rule?));
+    rule.and_then(|rule| rule.body_bytes_max).unwrap_or(u64::MAX)
 }
 
 /// Returns the address of the client of a request, if it is known.

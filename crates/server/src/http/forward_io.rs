@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use weir_cache::Stored;
 use weir_dispatch::readiness::Interest;
+use weir_http1::Status;
 use weir_http1::forward::ReplyPart;
 use weir_sys::pipe::Pipe;
 
@@ -254,6 +255,9 @@ trait ForwardingClient: ClientIo {
             Ok(taken) => {
                 self.skip_input(taken);
                 forward.content_bytes += taken as u64;
+                if forward.content_bytes > forward.content_bytes_max {
+                    return Err(Step::Fail(Failure::Content(Status::CONTENT_TOO_LARGE)));
+                }
                 Ok(taken > 0)
             }
             Err(error) => Err(Step::Fail(Failure::Content(error.status))),

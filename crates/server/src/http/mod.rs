@@ -12,6 +12,7 @@ pub(crate) mod forward;
 mod forward_failure;
 pub(crate) mod forward_io;
 mod forward_splice;
+mod gate;
 mod head_fields;
 pub(crate) mod response;
 pub(crate) mod send;

@@ -1,6 +1,8 @@
 //! From a request to a reply: its status, its fields, its body. Writes into a connection's output
 //! and touches no socket.
 
+mod rule;
+
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -12,19 +14,29 @@ use weir_content::{
     Conditions, Content, Entry, Fetch, Found, Lookup, PreconditionResult, Waiter, evaluate,
     if_range_holds,
 };
+use weir_http1::forward::is_left_out;
 use weir_http1::proxy_protocol::Endpoints;
 use weir_http1::{Framing, Lines, Method, Request, Status, Target, Version, reply};
 use weir_sys::{is_exhaustion, socket};
 
 use super::bench::{self, BenchTarget};
+use crate::config::Config;
 use crate::context::WorkerContext;
 use crate::context::forwarded::Answered;
 use crate::context::log::{LoggedRequest, Record};
 use crate::context::output::Output;
+use crate::sites::Rule;
+use crate::sites::ruling::{RuleLines, Ruling};
 
 const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
 const HTML: &[u8] = b"text/html; charset=utf-8";
 const PLAIN: &[u8] = b"text/plain";
+
+/// Fields of a page of our own, which is what it says it is, has a style and nothing else, and is
+/// in no frame (Content Security Policy Level 3).
+const OWN_PAGE: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
+    Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; \
+    frame-ancestors 'none'\r\n";
 
 /// Facts about the connection that a reply depends on.
 #[derive(Clone, Copy)]
@@ -32,6 +44,8 @@ pub(crate) struct RequestInfo {
     pub peer: SocketAddr,
     /// Ends of the client's connection, where they are known and of use.
     pub endpoints: Option<Endpoints>,
+    /// The rule for the request, where there are sites.
+    pub ruling: Option<Ruling>,
     /// Start of the request, nanoseconds on the loop's clock.
     pub began_ns: u64,
     /// True if the request was tried before, and had to wait.
@@ -124,8 +138,11 @@ pub(crate) fn answer(
         close,
         stored: None,
     };
+    if info.ruling.is_some_and(|ruling| reply.by_rule(request, ruling)) {
+        return Answer::Written;
+    }
     let length = if let Framing::Length(length) = request.framing { length } else { 0 };
-    if length > reply.context.config.body_bytes_max {
+    if length > body_bytes_max(&reply.context.config, info.ruling) {
         reply.close = true;
         reply.context.counters.refused_requests.one();
         reply.plain(Status::CONTENT_TOO_LARGE, b"");
@@ -153,6 +170,12 @@ pub(crate) fn answer(
         _ => reply.plain(Status::METHOD_NOT_ALLOWED, ALLOW),
     }
     Answer::Written
+}
+
+/// Returns the maximum size of the body of a request with this ruling, bytes.
+pub(crate) fn body_bytes_max(config: &Config, ruling: Option<Ruling>) -> u64 {
+    let rule = ruling.and_then(|ruling| config.rule(ruling.rule?));
+    rule.and_then(|rule| rule.body_bytes_max).unwrap_or(config.body_bytes_max)
 }
 
 /// Charges a request to its source. Returns whether the connection closes after the reply.
@@ -243,6 +266,7 @@ impl Reply<'_, '_> {
             BenchTarget::Burn { burn_us } => {
                 bench::burn(burn_us);
                 let body = format!("burnt {burn_us} us\n");
+                self.start(Status::OK);
                 self.page(Status::OK, b"Cache-Control: no-store\r\n", PLAIN, body.as_bytes());
             }
             BenchTarget::Malformed => self.plain(Status::BAD_REQUEST, b""),
@@ -259,29 +283,42 @@ impl Reply<'_, '_> {
         path: &[u8],
         query: Option<&[u8]>,
     ) -> Answer {
+        let place = self.file_place(path);
+        if place.path.is_empty() {
+            self.add_slash(path, query);
+            return Answer::Written;
+        }
         let mut room = [&b""[..]; 4];
         let lookup = Lookup {
-            path,
+            path: &place.path,
             query,
             accept_encoding: collect(request.accept_encoding, &mut room),
             head_only: self.is_head(),
             is_patient: self.info.fetches >= FETCHES_MAX,
             advances: !self.context.write_budget.is_spent(),
         };
-        match self.find(&lookup) {
+        let found = match self.find(place.root, &lookup) {
+            Found::NotFound if self.info.ruling.is_some() => self.find_tried(&lookup),
+            found => found,
+        };
+        match found {
             Found::Cold(fetch) => return Answer::NeedsDisk(fetch),
             Found::Unfinished(waiter) => return Answer::NeedsListing(waiter),
             Found::Entry(entry) => self.entry(request, &entry),
             Found::Redirect(location) => {
                 let mut line = b"Location: ".to_vec();
                 line.extend_from_slice(prefix);
+                line.extend_from_slice(&place.prefix);
                 line.extend_from_slice(&location);
                 line.extend_from_slice(b"\r\n");
                 self.plain(Status::MOVED_PERMANENTLY, &line);
             }
-            Found::Listing(page) => self.full(&page),
+            Found::Listing(page) => {
+                self.start_own(Status::OK);
+                self.full_from(&page);
+            }
             Found::ListingHead => {
-                self.start(Status::OK);
+                self.start_own(Status::OK);
                 reply::field(&mut self.out.bytes, "Content-Type", HTML);
                 self.end(Status::OK, 0);
             }
@@ -292,10 +329,10 @@ impl Reply<'_, '_> {
         Answer::Written
     }
 
-    /// Asks the store, and again if the first answer no longer holds or descriptors have run out.
-    fn find(&mut self, lookup: &Lookup<'_>) -> Found {
+    /// Asks a store, and again if the first answer no longer holds or descriptors have run out.
+    fn find(&mut self, root: usize, lookup: &Lookup<'_>) -> Found {
         let now = self.context.clock();
-        let store = &mut self.context.store;
+        let store = self.context.stores.of(root);
         let parts_before = store.listing_counts().parts;
         let found = match store.find(lookup, now) {
             Found::Entry(entry) if has_changed(&entry) => {
@@ -329,7 +366,7 @@ impl Reply<'_, '_> {
             PreconditionResult::Proceed => {}
             PreconditionResult::NotModified => {
                 self.start(Status::NOT_MODIFIED);
-                self.raw(entry.fields_304());
+                self.entry_lines(Status::NOT_MODIFIED.code(), entry.fields_304());
                 return self.end(Status::NOT_MODIFIED, 0);
             }
             PreconditionResult::Failed => return self.plain(Status::PRECONDITION_FAILED, b""),
@@ -367,11 +404,12 @@ impl Reply<'_, '_> {
             return self.entry(request, &stored.entry);
         }
         self.raw(&stored.status_line);
-        self.fields();
+        self.fields(stored.status);
         // It has no length (RFC 9110 section 8.6).
         let has_length = stored.status != Status::NO_CONTENT.code();
         let entry = &stored.entry;
-        self.raw(if has_length { entry.fields_200() } else { entry.fields_206() });
+        let lines = if has_length { entry.fields_200() } else { entry.fields_206() };
+        self.entry_lines(stored.status, lines);
         self.end_with(stored.status, stored.entry.len());
         self.body(&stored.entry, 0..stored.entry.len());
     }
@@ -390,7 +428,8 @@ impl Reply<'_, '_> {
             return self.plain(Status::FORBIDDEN, b"");
         }
         let mut key = Vec::new();
-        let upstream = config.upstream_of(host, path);
+        let rule = self.info.ruling.and_then(|ruling| config.rule(ruling.rule?));
+        let upstream = rule.and_then(Rule::upstream);
         let cache = self.context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
         let removed = cache.zip(upstream).is_some_and(|(cache, upstream)| {
             write_key(&mut key, upstream, host.unwrap_or_default(), path, query);
@@ -401,14 +440,19 @@ impl Reply<'_, '_> {
 
     fn full(&mut self, entry: &Arc<Entry>) {
         self.start(Status::OK);
-        self.raw(entry.fields_200());
+        self.full_from(entry);
+    }
+
+    /// Writes the rest of a reply with the whole of an entry.
+    fn full_from(&mut self, entry: &Arc<Entry>) {
+        self.entry_lines(Status::OK.code(), entry.fields_200());
         self.end(Status::OK, entry.len());
         self.body(entry, 0..entry.len());
     }
 
     fn one_range(&mut self, entry: &Arc<Entry>, range: ByteRange) {
         self.start(Status::PARTIAL_CONTENT);
-        self.raw(entry.fields_206());
+        self.entry_lines(Status::PARTIAL_CONTENT.code(), entry.fields_206());
         let out = &mut self.out.bytes;
         reply::field(out, "Content-Range", range::content_range(range, entry.len()).as_bytes());
         reply::field_u64(out, "Content-Length", range.len());
@@ -420,7 +464,7 @@ impl Reply<'_, '_> {
         let boundary = self.context.boundary();
         let multipart = Multipart::new(entry.content_type(), entry.len(), ranges, &boundary);
         self.start(Status::PARTIAL_CONTENT);
-        self.raw(entry.fields_304());
+        self.entry_lines(Status::PARTIAL_CONTENT.code(), entry.fields_304());
         let out = &mut self.out.bytes;
         reply::field(out, "Content-Type", multipart.content_type());
         reply::field_u64(out, "Content-Length", multipart.content_length());
@@ -435,14 +479,22 @@ impl Reply<'_, '_> {
     /// Writes a reply whose body only states its status, or is the operator's page for it.
     fn plain(&mut self, status: Status, fields: &[u8]) {
         let config = self.context.config();
-        match config.error_pages.iter().find(|page| page.code == status.code()) {
-            Some(page) => self.page(status, fields, page.content_type.as_bytes(), &page.body),
-            None => self.page(status, fields, HTML, status.page()),
+        let rule = self.info.ruling.and_then(|ruling| config.rule(ruling.rule?));
+        let pages = rule.map_or(&config.error_pages, |rule| &rule.error_pages);
+        match pages.iter().find(|page| page.code == status.code()) {
+            Some(page) => {
+                self.start(status);
+                self.page(status, fields, page.content_type.as_bytes(), &page.body);
+            }
+            None => {
+                self.start_own(status);
+                self.page(status, fields, HTML, status.page());
+            }
         }
     }
 
+    /// Writes the rest of a reply with this body.
     fn page(&mut self, status: Status, fields: &[u8], content_type: &[u8], body: &[u8]) {
-        self.start(status);
         self.raw(fields);
         reply::field(&mut self.out.bytes, "Content-Type", content_type);
         reply::field_u64(&mut self.out.bytes, "Content-Length", body.len() as u64);
@@ -452,25 +504,39 @@ impl Reply<'_, '_> {
         }
     }
 
+    /// Writes the start of a reply whose content is a page of our own.
+    fn start_own(&mut self, status: Status) {
+        self.start(status);
+        self.raw(OWN_PAGE);
+    }
+
     fn start(&mut self, status: Status) {
         reply::status(&mut self.out.bytes, status);
-        self.fields();
+        self.fields(status.code());
     }
 
     /// Writes the fields that every reply has.
-    fn fields(&mut self) {
+    fn fields(&mut self, status: u16) {
         let unix_ns = self.context.unix_ns();
         let (out, context) = (&mut self.out.bytes, &mut *self.context);
+        let config = &context.config;
+        let lines = RuleLines::of(&config.fields, config.sites.as_ref(), self.info.ruling);
+        let cache_control = if status < 400 { lines.cache_control } else { b"" };
         let Some((stored, says)) = self.stored else {
             out.extend_from_slice(context.date.at(unix_ns / 1_000_000_000));
-            out.extend_from_slice(&context.config.fields);
+            for part in [lines.fields, lines.for_page, cache_control] {
+                out.extend_from_slice(part);
+            }
             return;
         };
         // The server is the one that made the reply (RFC 9110 section 10.2.4).
-        let ours = context.config.fields.split_inclusive(|&byte| byte == b'\n');
-        for line in ours.filter(|line| !(stored.has_server && line.starts_with(b"Server:"))) {
+        let has_server = stored.has_server && !is_left_out(b"server", lines.removed, b"");
+        let ours = lines.fields.split_inclusive(|&byte| byte == b'\n');
+        for line in ours.filter(|line| !(has_server && line.starts_with(b"Server:"))) {
             out.extend_from_slice(line);
         }
+        out.extend_from_slice(lines.for_page);
+        out.extend_from_slice(cache_control);
         reply::field_u64(out, "Age", stored.age_s(unix_ns));
         // RFC 9211.
         out.extend_from_slice(b"Cache-Status: weir; ");
@@ -478,6 +544,23 @@ impl Reply<'_, '_> {
         out.extend_from_slice(b"; ttl=");
         out.extend_from_slice(itoa::Buffer::new().format(stored.ttl_s(unix_ns)).as_bytes());
         out.extend_from_slice(b"\r\n");
+    }
+
+    /// Writes the field lines of an entry; of a stored reply without those that the rule leaves
+    /// out.
+    fn entry_lines(&mut self, status: u16, lines: &[u8]) {
+        let config = &self.context.config;
+        let rule = RuleLines::of(&config.fields, config.sites.as_ref(), self.info.ruling);
+        let cache_control = if status < 400 { rule.cache_control } else { b"" };
+        if self.stored.is_none() || rule.removed.is_empty() && cache_control.is_empty() {
+            return self.out.bytes.extend_from_slice(lines);
+        }
+        for line in lines.split_inclusive(|&byte| byte == b'\n') {
+            let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
+            if !is_left_out(name, rule.removed, cache_control) {
+                self.out.bytes.extend_from_slice(line);
+            }
+        }
     }
 
     fn raw(&mut self, fields: &[u8]) {

@@ -11,6 +11,7 @@ use super::forward_failure::Failure;
 use crate::context::WorkerContext;
 use crate::context::forwarded::Forward;
 use crate::context::output::Output;
+use crate::sites::ruling::RuleLines;
 use crate::upstream::Reuse;
 
 /// Maximum number of bytes of a reply that wait for the client.
@@ -141,14 +142,23 @@ pub(super) fn receive_reply(
     let unix_s = context.unix_ns() / 1_000_000_000;
     let close = forward.close || context.is_closing();
     forward.close = close;
-    let facts = ReplyFacts { close, date: context.date.at(unix_s), fields: &context.config.fields };
+    let config = &context.config;
+    let lines = RuleLines::of(&config.fields, config.sites.as_ref(), forward.ruling);
+    let facts = ReplyFacts {
+        close,
+        date: context.date.at(unix_s),
+        fields: lines.fields,
+        more_fields: lines.for_page,
+        removed: lines.removed,
+        cache_control: lines.cache_control,
+    };
     let received = context.scratch.get(..bytes).unwrap_or_default();
     let taken = forward.exchange.receive(received, &mut output.bytes, &facts);
     let taken = taken.map_err(|_| Failure::Malformed)?;
     if forward.exchange.part() == ReplyPart::Held {
         forward.handle_held_head(&mut output.bytes, context);
         // The head that was to be added to is written.
-        let facts = ReplyFacts { close, date: b"", fields: b"" };
+        let facts = ReplyFacts { close, ..ReplyFacts::default() };
         let (rest, before) = (context.scratch.get(taken..bytes), output.bytes.len());
         let rest = rest.unwrap_or_default();
         let received = forward.exchange.receive(rest, &mut output.bytes, &facts);

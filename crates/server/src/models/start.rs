@@ -13,6 +13,7 @@ use crate::architecture::ArchitectureName;
 use crate::config::{Config, Error};
 use crate::context::WorkerContext;
 use crate::context::log::LogBuffer;
+use crate::context::stores::Stores;
 use crate::control::Control;
 use crate::stat_page::Publisher;
 use crate::upstream::Upstreams;
@@ -70,9 +71,9 @@ impl WorkerSpec {
     fn build<W: RunWorker>(mut self) -> Result<W, Error> {
         let config = Arc::clone(&self.config);
         setup::pin(self.index, &config)?;
-        let store = setup::open_store(&config)?;
+        let stores = Stores::open(&config)?;
         let open_max = config.conns_max.div_ceil(config.workers).max(1);
-        let mut context = WorkerContext::new(config, store, self.log.take());
+        let mut context = WorkerContext::new(config, stores, self.log.take());
         let Self { sockets, control, publisher, upstreams, index, .. } = self;
         context.upstreams = upstreams.map(|shared| {
             let (config, waker) = (context.config(), Arc::clone(&control.waker));

@@ -66,7 +66,7 @@ impl<M: Model> Worker<M> {
     pub(crate) fn free_descriptors(&mut self, error: &io::Error) {
         let core = &mut self.core;
         core.context.counters.accept_failed.one();
-        core.context.store.release_descriptors();
+        core.context.stores.release_descriptors();
         let evicted = self.make_room(EVICTED_AT_ONCE);
         if evicted == 0 {
             self.pause_after_error(error);

@@ -13,6 +13,7 @@ use crate::context::log::LoggedRequest;
 use crate::http::cache_lookup::{self, Consulted};
 use crate::http::forward_failure::{Failure, Limit};
 use crate::http::response::{self, Instead};
+use crate::sites::ruling::Verdict;
 use crate::upstream::shared::Landing;
 
 impl Connection {
@@ -24,10 +25,22 @@ impl Connection {
         input: &[u8],
         context: &mut WorkerContext,
     ) -> ControlFlow<Flow, Option<(Arc<Stored>, &'static str)>> {
-        match upstream_of(request, context) {
+        match self.upstream_of(request, context) {
             Some(upstream) => self.consult(request, input, upstream, context).map_continue(Some),
             None => ControlFlow::Continue(None),
         }
+    }
+
+    /// Returns the upstream that a request is forwarded to; `None` if it is answered here.
+    fn upstream_of(&self, request: &Request<'_>, context: &WorkerContext) -> Option<usize> {
+        context.upstreams.as_ref()?;
+        // A tunnel to anywhere, a mirror of fields that are not for everyone's eyes, and an order
+        // to a cache.
+        if matches!(request.method, Method::Connect | Method::Trace | Method::Purge) {
+            return None;
+        }
+        let ruling = self.ruling.filter(|ruling| ruling.verdict == Verdict::Pass)?;
+        context.config.rule(ruling.rule?)?.upstream()
     }
 
     /// Asks the cache about a request to an upstream; `Continue` with the stored reply that answers
@@ -195,15 +208,4 @@ impl Connection {
             Err(reason) => self.close_for(reason),
         }
     }
-}
-
-/// Returns the upstream that a request is forwarded to; `None` if it is answered here.
-fn upstream_of(request: &Request<'_>, context: &WorkerContext) -> Option<usize> {
-    context.upstreams.as_ref()?;
-    // A tunnel to anywhere, a mirror of fields that are not for everyone's eyes, and an order to a
-    // cache.
-    if matches!(request.method, Method::Connect | Method::Trace | Method::Purge) {
-        return None;
-    }
-    context.config.upstream_of(request.host, request.target.path())
 }

@@ -18,13 +18,14 @@ use super::pool_size;
 use crate::config::{Config, Error};
 use crate::context::WorkerContext;
 use crate::context::log::LogWriter;
+use crate::context::stores::Stores;
 use crate::control::{Control, WorkerReport};
 use crate::models::thread_per_connection::model::{GroupWorker, ThreadGroup};
 use crate::models::thread_per_connection::park::{Park, Wait, WakeReason, poll};
 use crate::stat_page::Publisher;
+use crate::worker::Worker;
 use crate::worker::core::{LoopCore, WorkerParts};
 use crate::worker::listener::Socket;
-use crate::worker::{Worker, setup};
 
 /// A process that serves connections.
 struct Child {
@@ -70,8 +71,8 @@ impl Child {
             None => None,
         };
         let open_max = pool_size::open_max(&config);
-        let store = setup::open_store(&config)?;
-        let context = WorkerContext::new(config, store, log.as_ref().map(LogWriter::buffer));
+        let stores = Stores::open(&config)?;
+        let context = WorkerContext::new(config, stores, log.as_ref().map(LogWriter::buffer));
         let (sender, reports) = mpsc::channel();
         let control = Arc::new(Control::new(0, sender).map_err(failed)?);
         let parts =

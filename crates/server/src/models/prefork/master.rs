@@ -21,6 +21,7 @@ use super::messages::{self, BYTES_MAX, Command, Message};
 use super::{child, pool_size};
 use crate::config::{Config, Error};
 use crate::context::log;
+use crate::context::stores::Stores;
 use crate::control::{FINAL_REPORT, Phase};
 use crate::models::thread_per_connection::park::poll;
 use crate::stat_page::{Publisher, StatPage};
@@ -101,7 +102,7 @@ fn fail(channel: &OwnedFd, why: String) -> i32 {
 /// which they will run.
 fn prepare(index: usize, config: &Config) -> Result<SignalFd, Error> {
     setup::pin(index, config)?;
-    setup::open_store(config)?;
+    Stores::open(config)?;
     if let Some((target, _)) = &config.access_log {
         log::check(target)?;
     }

@@ -1,0 +1,332 @@
+//! Sites and routes, from the options and the tables of the configuration file that name them.
+
+pub(crate) mod options;
+
+use std::sync::Arc;
+
+use weir_server::sites::access::AccessList;
+use weir_server::sites::cors::{Cors, CorsOptions, NAMES};
+use weir_server::sites::hosts::{AllowedHosts, HostPattern};
+use weir_server::sites::paths::PathPattern;
+use weir_server::sites::users::Users;
+use weir_server::sites::{Action, ErrorPage, Files, Route, Rule, Site, Sites, UnknownHost};
+use weir_server::{SiteRoot, Status};
+
+use crate::config_file::{SettingsTable, SiteTable, Tables};
+use crate::forwarding::{Forwarding, OptionRoute};
+use crate::values::OnOff;
+use options::{RouteKeys, Settings, SiteKeys};
+
+/// Reads the pages of statuses, each with its file.
+type ReadPages<'a> = dyn Fn(&[(String, String)]) -> Result<Vec<ErrorPage>, String> + 'a;
+
+/// What sites and routes have from the server.
+pub(crate) struct Server<'a> {
+    pub forwarding: &'a Forwarding,
+    /// The root, with what holds for directories there.
+    pub root: SiteRoot,
+    /// Field lines of every reply.
+    pub fields: &'a [u8],
+    pub error_pages: &'a [ErrorPage],
+    pub unknown_host: UnknownHost,
+    /// Hosts that may be named over loopback; empty for any.
+    pub allowed_hosts: &'a [HostPattern],
+    /// Reads the pages of error statuses.
+    pub read_pages: &'a ReadPages<'a>,
+}
+
+/// Returns the sites of a server, `None` if every request is for a file of its root, and the roots
+/// of sites.
+///
+/// # Errors
+/// A sentence: a table is wrong, or what it names is not there.
+pub(crate) fn build(
+    server: &Server<'_>,
+    tables: &Tables,
+) -> Result<(Option<Sites>, Vec<SiteRoot>), String> {
+    let mut builder = Builder { server, roots: Vec::new() };
+    let default = Site {
+        hosts: Vec::new(),
+        routes: Vec::new(),
+        otherwise: builder.rule(&Settings::default()).map_err(|it| it.why)?,
+    };
+    let mut all = All { default, named: Vec::new(), by_route: Vec::new() };
+    for table in &tables.sites {
+        all.named.push(builder.site(table)?);
+    }
+    for OptionRoute { host, path, upstream } in &server.forwarding.routes {
+        let pattern = PathPattern::parse(path, false)?;
+        let mut rule = builder.rule(&Settings::default()).map_err(|it| it.why)?;
+        if let Some(index) = upstream {
+            rule.action = Action::Upstream(*index);
+        }
+        let host = host.as_deref().map(HostPattern::parse).transpose()?;
+        all.add(host, Route { pattern, rule, is_fallback: false })?;
+    }
+    for table in &tables.routes {
+        let keys: RouteKeys = table.keys()?;
+        let route = builder.route(table, &keys, &Settings::default())?;
+        let host = keys.host.as_deref().map(HostPattern::parse).transpose();
+        let host = host.map_err(|why| table.wrong("host", &why))?;
+        all.add(host, route).map_err(|why| table.wrong("host", &why))?;
+    }
+    all.finish(&builder)
+}
+
+/// The sites so far.
+struct All {
+    /// The site of the server's own root.
+    default: Site,
+    /// Those of tables.
+    named: Vec<Site>,
+    /// Those that are there because a route outside of any site has their host.
+    by_route: Vec<Site>,
+}
+
+impl All {
+    /// Adds a route that stands outside of a site.
+    fn add(&mut self, host: Option<HostPattern>, route: Route) -> Result<(), String> {
+        let Some(host) = host else {
+            self.default.routes.push(route);
+            return Ok(());
+        };
+        if self.named.iter().any(|site| site.hosts.contains(&host)) {
+            return Err("the host has a [[site]], which its routes belong into".into());
+        }
+        if let Some(site) = self.by_route.iter_mut().find(|site| site.hosts.contains(&host)) {
+            site.routes.push(route);
+            return Ok(());
+        }
+        let otherwise = self.default.otherwise.clone();
+        self.by_route.push(Site { hosts: vec![host], routes: vec![route], otherwise });
+        Ok(())
+    }
+
+    fn finish(mut self, builder: &Builder<'_>) -> Result<(Option<Sites>, Vec<SiteRoot>), String> {
+        let server = builder.server;
+        // What is for any host is for these too, where nothing is for them alone.
+        let for_any =
+            self.default.routes.iter().map(|route| Route { is_fallback: true, ..route.clone() });
+        let for_any: Vec<_> = for_any.collect();
+        self.by_route.iter_mut().for_each(|site| site.routes.extend(for_any.iter().cloned()));
+        self.named.append(&mut self.by_route);
+        let Self { default, named, .. } = self;
+        if named.is_empty() && server.unknown_host != UnknownHost::DefaultSite {
+            return Err("--unknown-host is for hosts without a [[site]], and there is none".into());
+        }
+        let has_rules = !(named.is_empty() && default.routes.is_empty());
+        let mut sites = Sites::new(default, named)?;
+        builder.check_upstreams(&sites)?;
+        if !has_rules && server.allowed_hosts.is_empty() {
+            return Ok((None, Vec::new()));
+        }
+        sites.set_unknown_host(server.unknown_host);
+        let allowed = (!server.allowed_hosts.is_empty()).then_some(server.allowed_hosts);
+        sites.set_allowed_hosts(allowed.map(AllowedHosts::new));
+        Ok((Some(sites), builder.roots.clone()))
+    }
+}
+
+/// A sentence about the value of a key.
+struct Wrong {
+    key: &'static str,
+    why: String,
+}
+
+impl Wrong {
+    fn of(key: &'static str) -> impl Fn(String) -> Self {
+        move |why| Self { key, why }
+    }
+}
+
+/// Turns tables into sites and routes.
+struct Builder<'a> {
+    server: &'a Server<'a>,
+    /// Roots of sites.
+    roots: Vec<SiteRoot>,
+}
+
+impl Builder<'_> {
+    fn site(&mut self, table: &SiteTable) -> Result<Site, String> {
+        let keys: SiteKeys = table.own.keys()?;
+        if keys.hosts.is_empty() {
+            return Err(table.own.wrong("hosts", "'hosts' is missing"));
+        }
+        let hosts = keys.hosts.iter().map(|host| HostPattern::parse(host));
+        let hosts = hosts.collect::<Result<_, _>>();
+        let hosts = hosts.map_err(|why| table.own.wrong("hosts", &why))?;
+        let settings = table.own.settings(&Settings::default())?;
+        let otherwise = self.rule(&settings);
+        let otherwise = otherwise.map_err(|it| table.own.wrong(it.key, &it.why))?;
+        let mut routes = Vec::new();
+        for route in &table.routes {
+            let keys: RouteKeys = route.keys()?;
+            if keys.host.is_some() {
+                return Err(route.wrong("host", "the hosts are those of the site"));
+            }
+            routes.push(self.route(route, &keys, &settings)?);
+        }
+        Ok(Site { hosts, routes, otherwise })
+    }
+
+    fn route(
+        &mut self,
+        table: &SettingsTable,
+        keys: &RouteKeys,
+        of_site: &Settings,
+    ) -> Result<Route, String> {
+        let (key, path, is_exact) = match (&keys.path, &keys.exact) {
+            (Some(_), Some(_)) => {
+                return Err(table.wrong("exact", "a route has a path, or an exact one"));
+            }
+            (None, Some(path)) => ("exact", path.as_str(), true),
+            (Some(path), None) => ("path", path.as_str(), false),
+            (None, None) => ("path", "/", false),
+        };
+        let pattern = PathPattern::parse(path, is_exact).map_err(|why| table.wrong(key, &why))?;
+        let settings = table.settings(of_site)?;
+        if is_exact && settings.strip == Some(OnOff::On) {
+            return Err(table.wrong("strip", "there is no path below an exact one"));
+        }
+        let rule = self.rule(&settings).map_err(|it| table.wrong(it.key, &it.why))?;
+        Ok(Route { pattern, rule, is_fallback: false })
+    }
+
+    /// Returns the rule that settings say.
+    fn rule(&mut self, settings: &Settings) -> Result<Rule, Wrong> {
+        let action = self.action(settings)?;
+        let cors = Cors::new(&cors(settings)).map_err(Wrong::of("cors-origins"))?;
+        let of_cors = NAMES.iter().filter(|_| cors.is_some());
+        let mut removed: Vec<String> = of_cors.map(|&name| name.to_owned()).collect();
+        removed.extend(settings.remove_header.iter().flatten().map(|it| it.to_ascii_lowercase()));
+        let set = settings.set_header.iter().flatten();
+        removed.extend(set.map(|(name, _)| name.to_ascii_lowercase()));
+        let mut error_pages = match &settings.error_page {
+            Some(pages) => (self.server.read_pages)(pages).map_err(Wrong::of("error-page"))?,
+            None => Vec::new(),
+        };
+        error_pages.extend_from_slice(self.server.error_pages);
+        let cache_control = settings.cache_control.as_ref();
+        Ok(Rule {
+            action,
+            fields: self.fields(settings, &removed),
+            cache_control: cache_control
+                .map(|value| format!("Cache-Control: {value}\r\n").into_bytes())
+                .unwrap_or_default(),
+            removed: removed.into_iter().map(|name| name.into_bytes().into()).collect(),
+            error_pages,
+            access: AccessList::new(
+                settings.allow.clone().unwrap_or_default(),
+                settings.deny.clone().unwrap_or_default(),
+            ),
+            users: users(settings).map_err(Wrong::of("auth-file"))?.map(Arc::new),
+            cors,
+            body_bytes_max: settings.max_body,
+            head_bytes_max: settings.max_head,
+            ..Rule::files()
+        })
+    }
+
+    fn action(&mut self, settings: &Settings) -> Result<Action, Wrong> {
+        let Settings { upstream, redirect, status, .. } = settings;
+        match (upstream.as_deref(), redirect, *status) {
+            (Some(_), Some(_), _) | (Some(_), None, Some(_)) => {
+                let why = "an upstream answers, or a redirect, or a status: one of them";
+                Err(Wrong { key: "upstream", why: why.into() })
+            }
+            (None, Some(target), status) => {
+                let status = status.unwrap_or(Status::MOVED_PERMANENTLY);
+                if !matches!(status.code(), 301 | 302 | 303 | 307 | 308) {
+                    let why = format!("{} is no status of a redirect", status.code());
+                    return Err(Wrong { key: "status", why });
+                }
+                Ok(Action::Redirect(status, target.clone()))
+            }
+            (None, None, Some(status)) => match status.code() {
+                200 | 204 | 400.. => Ok(Action::Status(status)),
+                code => {
+                    let why = format!("a reply of status {code} says more than that");
+                    Err(Wrong { key: "status", why })
+                }
+            },
+            (upstream, None, None) => {
+                let found = upstream.map(|name| self.server.forwarding.find(name)).transpose();
+                let index = found.map_err(Wrong::of("upstream"))?;
+                Ok(match index.flatten() {
+                    Some(index) => Action::Upstream(index),
+                    None => Action::Files(self.files(settings)),
+                })
+            }
+        }
+    }
+
+    fn files(&mut self, settings: &Settings) -> Files {
+        let own = &self.server.root;
+        let root = SiteRoot {
+            path: settings.root.clone().unwrap_or_else(|| own.path.clone()),
+            index: settings.index.clone().unwrap_or_else(|| own.index.clone()),
+            listing: settings.listing.map_or(own.listing, |listing| listing == OnOff::On),
+        };
+        let number = if root == *own {
+            0
+        } else if let Some(known) = self.roots.iter().position(|known| *known == root) {
+            known + 1
+        } else {
+            self.roots.push(root);
+            self.roots.len()
+        };
+        Files {
+            root: number,
+            strips: settings.strip == Some(OnOff::On),
+            tried: settings.try_files.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Returns the field lines of every reply: those of the server but for what is `removed`, then
+    /// those of the settings.
+    fn fields(&self, settings: &Settings, removed: &[String]) -> Vec<u8> {
+        let is_kept = |line: &&[u8]| {
+            let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
+            !removed.iter().any(|each| name.eq_ignore_ascii_case(each.as_bytes()))
+        };
+        let lines = self.server.fields.split_inclusive(|&byte| byte == b'\n');
+        let mut fields: Vec<u8> = lines.filter(is_kept).flatten().copied().collect();
+        let more = settings.set_header.iter().chain(&settings.add_header).flatten();
+        for (name, value) in more {
+            fields.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        }
+        fields
+    }
+
+    fn check_upstreams(&self, sites: &Sites) -> Result<(), String> {
+        for (index, upstream) in self.server.forwarding.upstreams.iter().enumerate() {
+            if !sites.rules().any(|rule| rule.upstream() == Some(index)) {
+                return Err(format!("upstream {}: no route leads to it", upstream.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn cors(settings: &Settings) -> CorsOptions {
+    let list = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
+    CorsOptions {
+        origins: list(&settings.cors_origins),
+        methods: list(&settings.cors_methods),
+        headers: list(&settings.cors_headers),
+        exposed: list(&settings.cors_expose),
+        credentials: settings.cors_credentials == Some(OnOff::On),
+        max_age_s: settings.cors_max_age.map_or(CORS_AGE_S, |age| age.as_secs()),
+    }
+}
+
+/// Time for which a browser keeps the answer to a preflight, seconds.
+const CORS_AGE_S: u64 = 3600;
+
+fn users(settings: &Settings) -> Result<Option<Users>, String> {
+    let Some(path) = &settings.auth_file else { return Ok(None) };
+    let wrong = |why: String| format!("{}: {why}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let realm = settings.auth_realm.as_deref().unwrap_or("weir");
+    Users::parse(&text, realm).map(Some).map_err(|error| wrong(error.to_string()))
+}

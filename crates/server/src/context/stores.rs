@@ -1,0 +1,77 @@
+//! The content that a worker serves: a store for the server's root, and one for each root of sites.
+
+use std::path::Path;
+
+use weir_content::{CacheCounts, ColdCounts, ListingCounts, Options, Store};
+use weir_stats::Counters;
+
+use crate::config::{Config, Error, SiteRoot};
+
+/// Stores by the number of their root.
+#[derive(Debug)]
+pub(crate) struct Stores {
+    main: Store,
+    of_sites: Vec<Store>,
+}
+
+impl Stores {
+    /// Opens the content to serve.
+    ///
+    /// # Errors
+    /// A message: a root cannot be opened.
+    pub(crate) fn open(config: &Config) -> Result<Self, Error> {
+        let open = |path: &Path, options| {
+            Store::open(path, options)
+                .map_err(|error| Error(format!("cannot serve {}: {error}", path.display())))
+        };
+        let of_site = |root: &SiteRoot| {
+            let (index, listing) = (root.index.clone(), root.listing);
+            open(&root.path, Options { index, listing, ..config.content.clone() })
+        };
+        let of_sites = config.site_roots.iter().map(of_site).collect::<Result<_, _>>()?;
+        Ok(Self { main: open(&config.root, config.content.clone())?, of_sites })
+    }
+
+    /// Returns the store of a root: 0 is that of the server.
+    #[inline]
+    pub(crate) fn of(&mut self, root: usize) -> &mut Store {
+        let of_site = root.checked_sub(1).and_then(|index| self.of_sites.get_mut(index));
+        of_site.unwrap_or(&mut self.main)
+    }
+
+    /// Closes the cached open files, except those still being sent.
+    pub(crate) fn release_descriptors(&mut self) {
+        self.main.release_descriptors();
+        self.of_sites.iter_mut().for_each(Store::release_descriptors);
+    }
+
+    /// Sets the counters of the content.
+    #[inline]
+    pub(crate) fn note(&self, counters: &mut Counters) {
+        let (mut cache, mut cold) = (self.main.counts(), self.main.cold_counts());
+        let mut listings = self.main.listing_counts();
+        for store in &self.of_sites {
+            add_cache(&mut cache, store.counts());
+            let ColdCounts { lookups, reads } = store.cold_counts();
+            cold.lookups += lookups;
+            cold.reads += reads;
+            let more = store.listing_counts();
+            listings.made += more.made;
+            listings.parts += more.parts;
+            listings.part_rows_max = listings.part_rows_max.max(more.part_rows_max);
+        }
+        let CacheCounts { hits, misses, revalidations, reloads, evictions } = cache;
+        counters.set_cache([hits, misses, revalidations, reloads, evictions]);
+        counters.set_cold([cold.lookups, cold.reads]);
+        let ListingCounts { made, parts, part_rows_max } = listings;
+        counters.set_listings([made, parts, part_rows_max]);
+    }
+}
+
+fn add_cache(sum: &mut CacheCounts, more: CacheCounts) {
+    sum.hits += more.hits;
+    sum.misses += more.misses;
+    sum.revalidations += more.revalidations;
+    sum.reloads += more.reloads;
+    sum.evictions += more.evictions;
+}

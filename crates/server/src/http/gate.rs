@@ -1,0 +1,199 @@
+//! The way of a request to the rule that answers it, where there are sites: whether its host, its
+//! client, its password and its size are as the rule says.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use weir_http1::{Framing, Method, Request, Status, forward};
+use weir_sys::socket;
+
+use crate::config::Config;
+use crate::context::WorkerContext;
+use crate::context::logins::Logins;
+use crate::sites::access;
+use crate::sites::cors::OriginIndex;
+use crate::sites::ruling::{Ruling, Verdict};
+use crate::sites::users::{Users, is_basic};
+use crate::sites::verifier::Verification;
+use crate::sites::{Rule, Sites};
+
+/// Result of asking for a ruling.
+pub(super) enum Gate {
+    /// It is there.
+    Ruled(Ruling),
+    /// A password is being verified.
+    Waits(Verification),
+}
+
+/// Fields that a rule may need, besides those that every request is asked for.
+#[derive(Default)]
+struct Asks<'b> {
+    origin: Option<&'b [u8]>,
+    /// True if it asks for a method, which only a preflight does.
+    requests_method: bool,
+    authorization: Option<&'b [u8]>,
+    /// True if there is more than one Authorization field.
+    is_ambiguous: bool,
+}
+
+impl<'b> Asks<'b> {
+    fn of(head: &'b [u8]) -> Self {
+        let mut asks = Self::default();
+        for (name, value) in forward::lines(head) {
+            let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+            match name.len() {
+                6 if is(b"origin") => asks.origin = Some(value),
+                13 if is(b"authorization") => {
+                    asks.is_ambiguous |= asks.authorization.is_some();
+                    asks.authorization = Some(value);
+                }
+                29 if is(b"access-control-request-method") => asks.requests_method = true,
+                _ => {}
+            }
+        }
+        asks
+    }
+}
+
+/// A request before the gate.
+pub(super) struct Arriving<'r, 'b> {
+    pub request: &'r Request<'b>,
+    /// Its head, which it was parsed from.
+    pub head: &'b [u8],
+    pub peer: SocketAddr,
+    /// Whether its password was found right, if it was verified.
+    pub verified: Option<bool>,
+}
+
+/// The parts of a worker's context that a ruling needs.
+pub(super) struct Desk<'a> {
+    pub config: &'a Config,
+    pub sites: &'a Sites,
+    /// Buffer for the plain form of a path.
+    pub room: &'a mut Vec<u8>,
+    pub logins: &'a mut Logins,
+}
+
+impl<'a> Desk<'a> {
+    /// Returns them; `None` if there are no sites.
+    pub(super) fn of(context: &'a mut WorkerContext) -> Option<Self> {
+        let WorkerContext { config, path_room: room, logins, .. } = context;
+        let sites = config.sites.as_ref()?;
+        Some(Self { config, sites, room, logins })
+    }
+}
+
+impl Arriving<'_, '_> {
+    /// Finds the rule for the request, and judges the request by it. Allocates nothing, but to have
+    /// a password verified, and to read what trusted proxies say.
+    pub(super) fn judge(&self, desk: Desk<'_>) -> Gate {
+        let Desk { config, sites, room, logins } = desk;
+        let Request { host, target, .. } = *self.request;
+        let refuse = |rule, status| {
+            let verdict = Verdict::Refuse(status);
+            Gate::Ruled(Ruling { rule, origin: OriginIndex::Other, verdict })
+        };
+        if self.peer.ip().to_canonical().is_loopback() && !sites.allows_over_loopback(host) {
+            return refuse(None, Status::MISDIRECTED_REQUEST);
+        }
+        let index = match sites.find(host, target.path(), room) {
+            Ok(index) => index,
+            Err(status) => return refuse(None, status),
+        };
+        let Some(rule) = sites.rule(index) else { return refuse(None, Status::NOT_FOUND) };
+        if !self.is_allowed(rule, config) {
+            return refuse(Some(index), Status::FORBIDDEN);
+        }
+        let mut origin = OriginIndex::Other;
+        let mut verdict = Verdict::Pass;
+        if rule.cors.is_some() || rule.users.is_some() {
+            let asks = Asks::of(self.head);
+            if let Some(cors) = &rule.cors {
+                origin = cors.find(asks.origin);
+                // It comes without a password (Fetch Living Standard section 4.8).
+                if self.is_preflight(&asks) {
+                    return Gate::Ruled(Ruling {
+                        rule: Some(index),
+                        origin,
+                        verdict: Verdict::Preflight,
+                    });
+                }
+            }
+            if let Some(users) = &rule.users {
+                match self.check_password(users, &asks, sites, logins) {
+                    Ok(judged) => verdict = judged,
+                    Err(waits) => return Gate::Waits(waits),
+                }
+            }
+        }
+        if verdict == Verdict::Pass {
+            verdict = self.check_size(rule);
+        }
+        Gate::Ruled(Ruling { rule: Some(index), origin, verdict })
+    }
+
+    fn is_allowed(&self, rule: &Rule, config: &Config) -> bool {
+        let Some(list) = &rule.access else { return true };
+        let peer = (self.peer != socket::UNKNOWN_PEER).then(|| self.peer.ip());
+        list.allows(self.client(peer, config))
+    }
+
+    /// Returns the client, by what trusted proxies say.
+    fn client(&self, peer: Option<IpAddr>, config: &Config) -> Option<IpAddr> {
+        if config.trusted.is_empty() {
+            return peer;
+        }
+        let is_said = |name: &[u8]| name.eq_ignore_ascii_case(b"x-forwarded-for");
+        let said: Vec<_> = forward::lines(self.head)
+            .filter(|(name, _)| is_said(name))
+            .map(|(_, value)| value)
+            .collect();
+        access::client(peer, said.into_iter(), |address| config.trusts(address))
+    }
+
+    fn is_preflight(&self, asks: &Asks<'_>) -> bool {
+        self.request.method == Method::Options && asks.origin.is_some() && asks.requests_method
+    }
+
+    /// Judges a request by its password, or has that verified.
+    fn check_password(
+        &self,
+        users: &Arc<Users>,
+        asks: &Asks<'_>,
+        sites: &Sites,
+        logins: &mut Logins,
+    ) -> Result<Verdict, Verification> {
+        let refused = Verdict::Refuse(Status::UNAUTHORIZED);
+        let Some(authorization) = asks.authorization else { return Ok(refused) };
+        if asks.is_ambiguous || !is_basic(authorization) {
+            return Ok(refused);
+        }
+        if logins.knows(users, authorization) {
+            return Ok(Verdict::Pass);
+        }
+        match self.verified {
+            Some(true) => {
+                logins.keep(users, authorization);
+                Ok(Verdict::Pass)
+            }
+            Some(false) => Ok(refused),
+            None => match sites.verifier().submit(users, authorization) {
+                Some(verification) => Err(verification),
+                None => Ok(Verdict::Refuse(Status::SERVICE_UNAVAILABLE)),
+            },
+        }
+    }
+
+    fn check_size(&self, rule: &Rule) -> Verdict {
+        let is_above = |max: Option<u64>, size: u64| max.is_some_and(|max| size > max);
+        if is_above(rule.head_bytes_max, self.request.head_len as u64) {
+            return Verdict::Refuse(Status::HEADER_FIELDS_TOO_LARGE);
+        }
+        match self.request.framing {
+            Framing::Length(length) if is_above(rule.body_bytes_max, length) => {
+                Verdict::Refuse(Status::CONTENT_TOO_LARGE)
+            }
+            _ => Verdict::Pass,
+        }
+    }
+}
