@@ -36,6 +36,7 @@ mod representations;
 mod ring;
 mod room;
 mod signals;
+mod sites;
 mod stat;
 mod threads;
 
