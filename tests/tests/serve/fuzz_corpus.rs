@@ -64,6 +64,11 @@ fn reply() {
 }
 
 #[test]
+fn sites() {
+    run("sites", checks::sites);
+}
+
+#[test]
 fn forward() {
     run("forward", checks::forward);
 }
