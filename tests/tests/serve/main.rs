@@ -37,6 +37,7 @@ mod ring;
 mod room;
 mod signals;
 mod stat;
+mod succession;
 mod threads;
 
 /// The program under test.
