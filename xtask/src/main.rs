@@ -11,6 +11,7 @@ mod sanitize;
 mod scan;
 mod slots;
 mod storm;
+mod succession;
 mod tidy;
 mod tree;
 mod trial;
@@ -46,6 +47,8 @@ enum Task {
     Slots(slots::SlotsArgs),
     /// Play random storms against the overload control in the simulator, looking for harm
     Storm(storm::StormArgs),
+    /// Reload and upgrade a server again and again under load, and count the requests that fail
+    Succession(succession::SuccessionArgs),
     /// Test sys and dispatch under the address sanitizer, Miri and valgrind where they are here
     Sanitize,
 }
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Task::Overflow(args) => overflow::run(&args),
         Task::Slots(args) => slots::run(&args),
         Task::Storm(args) => storm::run(&args),
+        Task::Succession(args) => succession::run(&args),
         Task::Sanitize => sanitize::run(),
     };
     match result {

@@ -30,7 +30,8 @@ const PAUSE_NS: u64 = 100_000_000;
 
 /// A listening socket and the connections that came from it.
 pub(crate) struct Connections {
-    listener: OwnedFd,
+    /// `None` once a successor accepts.
+    listener: Option<OwnedFd>,
     resources: Resources,
     /// Open connections, the oldest first.
     open: VecDeque<Connection>,
@@ -41,12 +42,12 @@ pub(crate) struct Connections {
 impl Connections {
     /// Creates the connections of a listening socket, which is non-blocking.
     pub(crate) fn new(listener: OwnedFd, resources: Resources) -> Self {
-        Self { listener, resources, open: VecDeque::new(), paused_until_ns: 0 }
+        Self { listener: Some(listener), resources, open: VecDeque::new(), paused_until_ns: 0 }
     }
 
-    /// Serves them for ever.
-    pub(crate) fn serve(mut self) -> ! {
-        loop {
+    /// Serves them until a successor does and none is left.
+    pub(crate) fn serve(mut self) {
+        while self.listener.is_some() || !self.open.is_empty() {
             self.run_round();
         }
     }
@@ -54,6 +55,9 @@ impl Connections {
     /// Waits until a socket is ready or a deadline has come, and serves what is ready.
     fn run_round(&mut self) {
         let now_ns = monotonic_ns();
+        if self.resources.lifecycle.has_successor() {
+            self.listener = None;
+        }
         self.resources.sample(now_ns);
         self.open.retain(|connection| !connection.exchange.is_over(now_ns));
         let mut watched = self.watched(now_ns);
@@ -68,7 +72,7 @@ impl Connections {
                 connection.proceed(now, &mut self.resources);
             }
         }
-        if listener.revents != 0 {
+        if listener.revents != 0 && !self.resources.lifecycle.has_successor() {
             self.accept(now);
         }
     }
@@ -76,7 +80,8 @@ impl Connections {
     /// Returns what is waited for: at the listener, then at each connection in order.
     fn watched(&self, now_ns: u64) -> Vec<PollFd> {
         // A negative number is passed over: poll(2).
-        let listener = if self.is_paused(now_ns) { -1 } else { self.listener.as_raw_fd() };
+        let listener = self.listener.as_ref().filter(|_| !self.is_paused(now_ns));
+        let listener = listener.map_or(-1, AsRawFd::as_raw_fd);
         let listener = PollFd { fd: listener, events: POLLIN, revents: 0 };
         let connections = self.open.iter().map(|connection| {
             let events = if connection.exchange.wants() == Wants::Write { POLLOUT } else { POLLIN };
@@ -100,7 +105,8 @@ impl Connections {
     /// Accepts connections, and serves each at once as far as that is possible.
     fn accept(&mut self, now: Now) {
         for _ in 0..OPEN_MAX {
-            match socket::accept(self.listener.as_fd()) {
+            let Some(listener) = &self.listener else { return };
+            match socket::accept(listener.as_fd()) {
                 Ok((socket, _)) => self.begin(socket, now),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if socket::is_lost_connection(&error) => {}

@@ -22,7 +22,7 @@ mod status;
 mod text_format;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use weir_http1::Status;
 use weir_observe::OwnPage;
@@ -43,16 +43,29 @@ const PATHS: &str = "/ /metrics /healthz /readyz /status.json";
 
 /// State of the server that its page does not tell.
 #[derive(Clone, Debug, Default)]
-pub struct Lifecycle(Arc<AtomicBool>);
+pub struct Lifecycle(Arc<AtomicU8>);
+
+/// Values of the state, each of which includes those before.
+const STOPS: u8 = 1;
+const HAS_SUCCESSOR: u8 = 2;
 
 impl Lifecycle {
     /// Records that the server is stopping: it finishes what it has and takes nothing new.
     pub fn stop(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.fetch_max(STOPS, Ordering::Relaxed);
+    }
+
+    /// Records that a successor answers on the admin address: open connections are finished.
+    pub fn hand_over(&self) {
+        self.0.fetch_max(HAS_SUCCESSOR, Ordering::Relaxed);
     }
 
     fn is_stopping(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed) >= STOPS
+    }
+
+    fn has_successor(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= HAS_SUCCESSOR
     }
 }
 

@@ -55,12 +55,40 @@ impl AdminListener {
         Ok(Self { socket, url: format!("unix:{}", path.display()), guard })
     }
 
+    /// Listens on a socket that a predecessor has opened. `path`: of its file, if it is a Unix
+    /// socket.
+    ///
+    /// # Errors
+    /// It is no socket that listens.
+    pub fn adopt(socket: OwnedFd, path: Option<&Path>) -> io::Result<Self> {
+        if !socket::is_listener(socket.as_fd())? {
+            return Err(io::Error::other("the last server's socket does not listen"));
+        }
+        let url = match (path, socket::local_address(socket.as_fd())?) {
+            (Some(path), _) => format!("unix:{}", path.display()),
+            (None, Some(address)) => format!("http://{address}"),
+            (None, None) => {
+                return Err(io::Error::other("the last server's socket has no address"));
+            }
+        };
+        Ok(Self { socket, url, guard: SocketGuard(path.map(SocketFile::new)) })
+    }
+
+    /// Returns another descriptor of the socket, for a successor.
+    ///
+    /// # Errors
+    /// EMFILE: fcntl(2).
+    pub fn try_clone_socket(&self) -> io::Result<OwnedFd> {
+        self.socket.try_clone()
+    }
+
     /// Returns the address with its port, as a URL.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Begins to answer, from the page of this process's server, until the process ends. `tell`
+    /// Begins to answer, from the page of this process's server, until the process ends or another
+    /// one answers. `tell`
     /// says a sentence to the operator: when an overload begins, and when it has ended.
     ///
     /// # Errors
@@ -82,6 +110,13 @@ impl AdminListener {
 /// Guard of a Unix socket's file, which is removed when it is dropped.
 #[derive(Debug)]
 pub struct SocketGuard(Option<SocketFile>);
+
+impl SocketGuard {
+    /// Leaves the file to a successor.
+    pub fn leave(&mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for SocketGuard {
     fn drop(&mut self) {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
-use crate::{docs_table, lab, load, options, probe, stat, top};
+use crate::{docs_table, lab, load, options, probe, stat, top, upgrade};
 
 /// An event-driven HTTP/1.1 server that keeps its peak throughput when it is overloaded.
 #[derive(Debug, Parser)]
@@ -30,6 +30,8 @@ pub(crate) enum Task {
     Check(options::CheckOptions),
     /// Show the state of a running server in the terminal, each second
     Top(top::TopOptions),
+    /// Have a running server start the program that is installed now, and leave its place to it
+    Upgrade(upgrade::UpgradeOptions),
     /// Measure what each event mechanism costs on this kernel, by itself
     Probe(Box<probe::ProbeOptions>),
     /// Hold a network namespace for a lab

@@ -10,15 +10,18 @@ mod docs_table;
 mod forwarding;
 mod lab;
 mod load;
+mod manager;
 mod options;
 mod print;
 mod probe;
+mod running;
 mod screen;
 mod serve;
 mod signals;
 mod sites;
 mod stat;
 mod top;
+mod upgrade;
 mod values;
 
 use std::ffi::OsString;
@@ -26,6 +29,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use weir_server::Predecessor;
 
 use command::{Cli, Task, one_sentence};
 use config_file::Merged;
@@ -33,16 +37,26 @@ use print::{USAGE, print, say};
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
-    match run(std::env::args_os().collect()) {
+    let (report, result) = match Predecessor::find() {
+        Ok(predecessor) => {
+            let report = predecessor.as_ref().map(Predecessor::failure_report);
+            (report, run(std::env::args_os().collect(), predecessor))
+        }
+        Err(error) => (None, Err(error.to_string())),
+    };
+    match result {
         Ok(code) => code,
         Err(sentence) => {
-            say(&sentence);
+            // A predecessor says why there is no successor.
+            if !report.is_some_and(|report| report.send(&sentence)) {
+                say(&sentence);
+            }
             ExitCode::from(USAGE)
         }
     }
 }
 
-fn run(args: Vec<OsString>) -> Result<ExitCode, String> {
+fn run(args: Vec<OsString>, predecessor: Option<Predecessor>) -> Result<ExitCode, String> {
     let matches =
         Cli::command().try_get_matches_from(&args).map_err(|error| one_sentence(&error))?;
     let environment: Vec<_> = std::env::vars_os().collect();
@@ -52,13 +66,14 @@ fn run(args: Vec<OsString>) -> Result<ExitCode, String> {
     }
     let Merged { args, tables, .. } = merged;
     match Cli::parse_from(args).task {
-        Task::Serve(options) => serve::serve(*options, &tables),
-        Task::Proxy(options) => serve::proxy(*options),
+        Task::Serve(options) => serve::serve(*options, &tables, predecessor),
+        Task::Proxy(options) => serve::proxy(*options, predecessor),
         Task::Load(options) => load::load(*options),
         Task::Lab(options) => lab::lab(*options),
         Task::Stat(options) => stat::stat(&options),
         Task::Check(options) => serve::check_file(&options, &environment),
         Task::Top(options) => top::top(&options),
+        Task::Upgrade(options) => upgrade::upgrade(&options),
         Task::Probe(options) => probe::probe(&options),
         Task::LabHolder { args } => Ok(weir_lab::testbed::holder_main(args)),
         Task::LabEnter { args } => Ok(weir_lab::testbed::enter_main(args)),

@@ -1,7 +1,8 @@
-//! `weir serve`: turns options into a configuration, and signals into printed output.
+//! `weir serve` and `weir proxy`: turn options into a configuration.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::fmt::{self, Write};
+use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,14 +10,12 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, Parser};
 
-use weir_admin::{AdminListener, Lifecycle, SocketGuard};
-use weir_observe::OwnPage;
 use weir_server::architecture::ArchitectureName;
 use weir_server::readiness::settings::Settings;
 use weir_server::sites::ErrorPage;
 use weir_server::{
-    Address, Config, LogFormat, LogTarget, OUTPUTS, OutputPath, PRESETS, Server, Signal, SiteRoot,
-    Strategy, Timeouts, accept, architecture, content, readiness, slots, stats,
+    Address, Config, LogFormat, LogTarget, OUTPUTS, OutputPath, PRESETS, Predecessor, SiteRoot,
+    Strategy, Timeouts, accept, architecture, content, readiness, slots,
 };
 
 use crate::caching::CacheOptions;
@@ -26,6 +25,7 @@ use crate::options::{
     CheckOptions, LogStyle, Precompressed, ProxyOptions, ServeOptions, ServerOptions, Symlinks,
 };
 use crate::print::{print_text, say};
+use crate::running::{self, Fingerprinted, Outputs};
 use crate::sites;
 use crate::values::{OnOff, ns};
 use crate::{Cli, Task, one_sentence};
@@ -37,20 +37,43 @@ const SOME_URL: &str = "http://127.0.0.1:80";
 ///
 /// # Errors
 /// A sentence: the options ask for something that cannot be provided.
-pub(crate) fn serve(options: ServeOptions, tables: &Tables) -> Result<ExitCode, String> {
-    let outputs = Outputs::of(&options.server)?;
-    let config = configuration(options, tables)?;
-    let what = config.root.display().to_string();
-    run(config, &what, outputs)
+pub(crate) fn serve(
+    options: ServeOptions,
+    tables: &Tables,
+    predecessor: Option<Predecessor>,
+) -> Result<ExitCode, String> {
+    let outputs = Outputs::of(&options.server, predecessor)?;
+    let configured = serve_configuration(options, tables)?;
+    let what = configured.config.root.display().to_string();
+    running::run(configured, &what, outputs, read_again)
 }
 
 /// Stands in front of other servers until told to stop.
 ///
 /// # Errors
 /// A sentence: the options ask for something that cannot be provided.
-pub(crate) fn proxy(options: ProxyOptions) -> Result<ExitCode, String> {
-    let (outputs, urls) = (Outputs::of(&options.server)?, options.urls.join(", "));
-    run(proxy_configuration(options)?, &urls, outputs)
+pub(crate) fn proxy(
+    options: ProxyOptions,
+    predecessor: Option<Predecessor>,
+) -> Result<ExitCode, String> {
+    let outputs = Outputs::of(&options.server, predecessor)?;
+    let urls = options.urls.join(", ");
+    running::run(proxy_configuration(options)?, &urls, outputs, read_again)
+}
+
+/// Reads the configuration of this process again, by the arguments and the environment that it was
+/// started with.
+///
+/// # Errors
+/// A sentence, as at the start.
+fn read_again() -> Result<Fingerprinted, String> {
+    let environment: Vec<_> = std::env::vars_os().collect();
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let matches =
+        Cli::command().try_get_matches_from(&args).map_err(|error| one_sentence(&error))?;
+    let Merged { args, tables, .. } = config_file::merge(args, &matches, &environment)?;
+    let configured = configured(args, &tables)?;
+    configured.ok_or_else(|| "this is no server's command line".into())
 }
 
 /// Checks a configuration file, with the options of the environment, as far as that is possible
@@ -82,91 +105,6 @@ pub(crate) fn check_file(
     print_text(&format!("weir: {} is sound: {what} on {listen}\n", options.file.display()))
 }
 
-/// Ways in which a server's statistics come out, besides its page.
-struct Outputs {
-    stats_json: Option<PathBuf>,
-    admin: Option<AdminListener>,
-}
-
-impl Outputs {
-    /// Takes them from the options, and listens on the admin address.
-    fn of(options: &ServerOptions) -> Result<Self, String> {
-        let stats_json = options.stats_json.clone();
-        let Some(address) = &options.admin else { return Ok(Self { stats_json, admin: None }) };
-        if options.stat_page == OnOff::Off {
-            let why =
-                "--admin shows the page of statistics, which --stat-page=off does not publish";
-            return Err(why.into());
-        }
-        let listener = match address {
-            Address::Tcp(address) => AdminListener::tcp(*address),
-            Address::Unix(path) => AdminListener::unix(path),
-        };
-        let listener = listener.map_err(|error| format!("--admin: {address}: {error}"))?;
-        Ok(Self { stats_json, admin: Some(listener) })
-    }
-}
-
-/// Runs a server. `what`: what it serves.
-fn run(config: Config, what: &str, outputs: Outputs) -> Result<ExitCode, String> {
-    let stats_json = outputs.stats_json.as_deref();
-    let loops = config.workers;
-    let how = how(config.arch.row(), config.mechanism.row());
-    let bench_endpoints = config.bench_endpoints;
-    let mut server = Server::start(config).map_err(|error| error.to_string())?;
-    let lifecycle = Lifecycle::default();
-    let admin_url = outputs.admin.as_ref().map(|admin| admin.url().to_owned());
-    let started = outputs.admin.map(|admin| start_admin(admin, &server, &lifecycle)).transpose();
-    let _socket_guard = match started {
-        Ok(guard) => guard,
-        Err(why) => {
-            // The second time, connections are closed.
-            (0..2).for_each(|_| server.stop());
-            server.finish();
-            return Err(format!("--admin: {why}"));
-        }
-    };
-    let loops = if loops == 1 { "1 loop".into() } else { format!("{loops} loops") };
-    announce(&format!("weir: serving {what} on {} ({how}, {loops})", server.addresses(),));
-    if let Some(url) = admin_url {
-        say(&format!("the admin address is {url}"));
-    }
-    if bench_endpoints {
-        say("--bench-endpoints is on: whoever can connect can make the server burn processor time");
-    }
-    loop {
-        match server.wait() {
-            Signal::ShowReport => show(&server.report(), stats_json),
-            Signal::ReopenLog => {
-                if !server.reopen_log() {
-                    say("the access log is stuck and was not reopened");
-                }
-            }
-            Signal::Stop => {
-                lifecycle.stop();
-                server.stop();
-            }
-            Signal::Ended => break,
-        }
-    }
-    show(&server.finish(), stats_json);
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Begins to answer on the admin address, from the server's page of statistics.
-///
-/// # Errors
-/// A sentence: there is no page, or no thread.
-fn start_admin(
-    listener: AdminListener,
-    server: &Server,
-    lifecycle: &Lifecycle,
-) -> Result<SocketGuard, String> {
-    let (layout, words) = server.stat_page().ok_or("there is no memory for the statistics")?;
-    let started = listener.start(lifecycle, OwnPage::new(layout, words), say);
-    started.map_err(|error| format!("no thread can be started: {error}"))
-}
-
 /// Checks the command line of a `weir serve` or `weir proxy`, from its subcommand on, as far as
 /// that is possible without serving.
 ///
@@ -184,11 +122,7 @@ fn checked(args: Vec<OsString>, environment: &Environment) -> Result<Option<Conf
     let Merged { args, tables, .. } = config_file::merge(args, &matches, environment)?;
     let named = matches.subcommand().and_then(|(_, serve)| serve.value_source("mechanism"));
     let is_named = named == Some(ValueSource::CommandLine);
-    let config = match Cli::try_parse_from(args).map_err(|error| one_sentence(&error))?.task {
-        Task::Serve(options) => configuration(*options, &tables)?,
-        Task::Proxy(options) => proxy_configuration(*options)?,
-        _ => return Ok(None),
-    };
+    let Some(Fingerprinted { config, .. }) = configured(args, &tables)? else { return Ok(None) };
     let architecture = config.arch.row();
     if is_named && !architecture.takes_mechanism {
         return Err(format!("--arch {} takes no mechanism", architecture.spelling));
@@ -196,43 +130,57 @@ fn checked(args: Vec<OsString>, environment: &Environment) -> Result<Option<Conf
     Ok(Some(config))
 }
 
-/// Names the mechanism, preceded or replaced by the architecture if that is not the default.
-fn how(architecture: &architecture::Row, mechanism: &readiness::Row) -> String {
-    let is_usual = architecture.spelling == architecture::TABLE[0].spelling;
-    match (is_usual, architecture.takes_mechanism) {
-        (true, _) => mechanism.spelling.into(),
-        (false, true) => format!("{} over {}", architecture.spelling, mechanism.spelling),
-        (false, false) => architecture.spelling.into(),
+/// Returns the configuration of a whole command line; `None` if it is not one of a server.
+fn configured(args: Vec<OsString>, tables: &Tables) -> Result<Option<Fingerprinted>, String> {
+    match Cli::try_parse_from(args).map_err(|error| one_sentence(&error))?.task {
+        Task::Serve(options) => serve_configuration(*options, tables).map(Some),
+        Task::Proxy(options) => proxy_configuration(*options).map(Some),
+        _ => Ok(None),
     }
 }
 
-/// Prints the ready line. Errors are ignored: serving does not depend on a reader.
-fn announce(line: &str) {
-    let mut out = std::io::stdout();
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
-}
-
-fn show(report: &stats::Report, json: Option<&Path>) {
-    let _ = std::io::stderr().write_all(report.to_table().as_bytes());
-    if let Some(path) = json {
-        let text = format!("{:#}\n", report.to_json());
-        if let Err(error) = std::fs::write(path, text) {
-            say(&format!("cannot write {}: {error}", path.display()));
-        }
-    }
-}
-
-fn configuration(options: ServeOptions, tables: &Tables) -> Result<Config, String> {
+fn serve_configuration(options: ServeOptions, tables: &Tables) -> Result<Fingerprinted, String> {
+    let mut fingerprint = Fingerprint::default();
+    fingerprint.add(&options);
     let ServeOptions { root, server, routes, forward, caching } = options;
     let forwarding = forwarding::of_routes(&routes, tables, &forward)?;
-    server_configuration(server, root, forwarding, caching, tables)
+    let config = server_configuration(server, root, forwarding, caching, tables)?;
+    Ok(fingerprint.of(config))
 }
 
 /// Builds the configuration of a proxy.
-fn proxy_configuration(options: ProxyOptions) -> Result<Config, String> {
+fn proxy_configuration(options: ProxyOptions) -> Result<Fingerprinted, String> {
+    let mut fingerprint = Fingerprint::default();
+    fingerprint.add(&options);
     let ProxyOptions { urls, forward, caching, server } = options;
     let forwarding = forwarding::of_proxy(&urls, &forward)?;
-    server_configuration(server, PathBuf::from("."), forwarding, caching, &Tables::default())
+    let config = server_configuration(server, PathBuf::from("."), forwarding, caching, &Tables::default())?;
+    Ok(fingerprint.of(config))
+}
+
+/// Hash of everything that a configuration is made of, the content of files included.
+#[derive(Default)]
+struct Fingerprint(DefaultHasher);
+
+impl Fingerprint {
+    /// Adds a value, by its fields as they are printed for debugging.
+    fn add(&mut self, value: &impl fmt::Debug) {
+        // A hash takes whatever is written to it.
+        let _ = write!(self, "{value:?}");
+    }
+
+    /// Adds the configuration, and returns it with its fingerprint.
+    fn of(mut self, config: Config) -> Fingerprinted {
+        self.add(&config);
+        Fingerprinted { config, fingerprint: self.0.finish() }
+    }
+}
+
+impl Write for Fingerprint {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
 }
 
 fn server_configuration(

@@ -1,4 +1,5 @@
-//! The listening sockets, bound before any loop starts, so that errors are reported at once.
+//! The listening sockets, bound before any loop starts, so that errors are reported at once, or
+//! taken over from a service manager or from the server whose place this one takes.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,9 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir_sys::socket_file::SocketFile;
-use weir_sys::{process, socket};
+use weir_sys::{process, socket, syn_filter};
 
 use crate::config::{Address, Config, Error};
+use crate::succession::{KeptSocket, PassedSocket, Predecessor, SocketOrigin};
 use crate::worker::listener::Socket;
 
 /// The listeners of every loop, and their addresses.
@@ -18,68 +20,191 @@ pub(crate) struct Listeners {
     pub addresses: Vec<Address>,
     /// Socket files to remove at the end.
     pub files: Vec<SocketFile>,
+    /// The sockets, for a successor.
+    pub kept: Vec<KeptSocket>,
+    /// Indices among them of TCP sockets that were bound here, and do not listen yet.
+    bound: Vec<usize>,
 }
 
-/// Binds and listens. For TCP each loop has a socket of its own (SO_REUSEPORT), unless the loops
-/// are to share it; a Unix socket, whose path can be bound only once, is always shared.
-pub(crate) fn open(config: &Config) -> Result<Listeners, Error> {
+/// Binds TCP sockets, and opens all others. For TCP each loop has a socket of its own
+/// (SO_REUSEPORT), unless the loops are to share it; a Unix socket, whose path can be bound only
+/// once, is always shared.
+///
+/// Sockets that a predecessor passes are taken first, and stay as they are until it has closed
+/// them. Those for which there is no address any more end with it.
+pub(crate) fn open(
+    config: &Config,
+    predecessor: Option<&mut Predecessor>,
+) -> Result<Listeners, Error> {
     let mut listeners = Listeners {
         per_loop: (0..config.workers).map(|_| Vec::new()).collect(),
         addresses: Vec::new(),
         files: Vec::new(),
+        kept: Vec::new(),
+        bound: Vec::new(),
     };
-    if config.inherited > 0 {
-        listeners.inherit(config)?;
-        return Ok(listeners);
-    }
-    for address in &config.listen {
-        let bound = match address {
-            Address::Tcp(address) => listeners.add_tcp(*address, config),
-            Address::Unix(path) => listeners.add_unix(path, config),
-        };
-        bound.map_err(|error| Error(format!("cannot listen on {address}: {error}")))?;
+    let mut passed = Vec::new();
+    if let Some(predecessor) = predecessor {
+        passed = std::mem::take(&mut predecessor.passed);
+        listeners.take_all(config, &mut passed)?;
+        predecessor.leave_rest(passed);
+    } else if config.inherited > 0 {
+        listeners.inherit(config, Vec::new())?;
+    } else {
+        listeners.take_all(config, &mut passed)?;
     }
     Ok(listeners)
 }
 
+/// Lifts what the last owner of a socket has left there: a filter, and the bound of its queue. A
+/// service manager's socket is left alone.
+pub(crate) fn renew(kept: &[KeptSocket], listenq: i32) {
+    for socket in kept.iter().filter(|socket| socket.origin == SocketOrigin::Bound) {
+        // Most often there is no filter, and the bound is the same.
+        let _ = syn_filter::detach(socket.fd.as_fd());
+        let _ = socket::listen(socket.fd.as_fd(), listenq);
+    }
+}
+
+/// Returns whether a socket has the address that is wanted; port 0 is any.
+fn is_bound_for(has: &Address, wanted: &Address) -> bool {
+    match (has, wanted) {
+        (Address::Tcp(has), Address::Tcp(wanted)) => {
+            has.ip() == wanted.ip() && (has.port() == wanted.port() || wanted.port() == 0)
+        }
+        (Address::Unix(has), Address::Unix(wanted)) => has == wanted,
+        _ => false,
+    }
+}
+
+/// Takes the sockets for an address out of those passed. Where any port is wanted, they are those
+/// of one port.
+fn take_for(wanted: &Address, passed: &mut Vec<PassedSocket>) -> Vec<OwnedFd> {
+    let found = passed.iter().find(|each| is_bound_for(&each.address, wanted));
+    let Some(address) = found.map(|each| each.address.clone()) else { return Vec::new() };
+    passed.extract_if(.., |each| each.address == address).map(|each| each.fd).collect()
+}
+
 impl Listeners {
+    /// Opens a socket for each address, unless those passed are a service manager's.
+    fn take_all(&mut self, config: &Config, passed: &mut Vec<PassedSocket>) -> Result<(), Error> {
+        let managed: Vec<_> =
+            passed.extract_if(.., |each| each.origin == SocketOrigin::Manager).collect();
+        if !managed.is_empty() {
+            return self.inherit(config, managed.into_iter().map(|each| each.fd).collect());
+        }
+        for address in &config.listen {
+            let theirs = take_for(address, passed);
+            let bound = match address {
+                Address::Tcp(address) if theirs.is_empty() => self.add_tcp(*address, config),
+                Address::Tcp(_) => self.take_tcp(theirs, config),
+                Address::Unix(path) => self.add_unix(path, theirs.into_iter().next(), config),
+            };
+            bound.map_err(|error| Error(format!("cannot listen on {address}: {error}")))?;
+        }
+        Ok(())
+    }
+
+    /// Lets the TCP sockets that were bound here listen. To be called last: from then on the kernel
+    /// puts connections into their queues.
+    pub(crate) fn listen(&mut self, config: &Config) -> Result<(), Error> {
+        for index in std::mem::take(&mut self.bound) {
+            let Some(KeptSocket { address, fd, .. }) = self.kept.get(index) else { continue };
+            socket::listen(fd.as_fd(), config.listenq)
+                .map_err(|error| Error(format!("cannot listen on {address}: {error}")))?;
+        }
+        Ok(())
+    }
+
     fn add_tcp(&mut self, address: SocketAddr, config: &Config) -> std::io::Result<()> {
         // Without SO_REUSEPORT, a bind fails where another server listens.
         let exclusive = socket::bind_tcp(address, false)?;
         let address = socket::local_address(exclusive.as_fd())?.unwrap_or(address);
         self.addresses.push(Address::Tcp(address));
-        if let [only] = &mut self.per_loop[..] {
-            socket::listen(exclusive.as_fd(), config.listenq)?;
-            only.push(Socket { fd: Arc::new(exclusive), own: true });
-            return Ok(());
-        }
-        if config.share_listener {
-            socket::listen(exclusive.as_fd(), config.listenq)?;
-            return self.share(&exclusive);
-        }
-        drop(exclusive);
-        for each in &mut self.per_loop {
-            let own = socket::bind_tcp(address, true)?;
-            socket::listen(own.as_fd(), config.listenq)?;
-            each.push(Socket { fd: Arc::new(own), own: true });
+        if self.per_loop.len() == 1 {
+            self.bind_own(0, exclusive);
+        } else if config.share_listener {
+            self.bound.push(self.kept.len());
+            self.share(SocketOrigin::Bound, exclusive)?;
+        } else {
+            drop(exclusive);
+            self.bind_for_rest(0, address)?;
         }
         Ok(())
     }
 
-    fn add_unix(&mut self, path: &Path, config: &Config) -> std::io::Result<()> {
-        let shared = socket::bind_unix(path)?;
-        socket::listen(shared.as_fd(), config.listenq)?;
-        self.files.push(SocketFile::new(path));
-        self.addresses.push(Address::Unix(path.into()));
-        self.share(&shared)
+    /// Binds a socket for each loop from the one with index `from` on.
+    fn bind_for_rest(&mut self, from: usize, address: SocketAddr) -> std::io::Result<()> {
+        for index in from..self.per_loop.len() {
+            self.bind_own(index, socket::bind_tcp(address, true)?);
+        }
+        Ok(())
     }
 
-    /// Takes over the sockets that a service manager opened (sd_listen_fds(3)); they already
-    /// listen.
-    fn inherit(&mut self, config: &Config) -> Result<(), Error> {
+    /// Gives a loop a socket of its own that does not listen yet.
+    fn bind_own(&mut self, index: usize, fd: OwnedFd) {
+        self.bound.push(self.kept.len());
+        self.add_own(index, fd, false);
+    }
+
+    /// Takes over the sockets of one address from a predecessor. Each has a queue, so that none is
+    /// left out where there are fewer loops than sockets.
+    fn take_tcp(&mut self, theirs: Vec<OwnedFd>, config: &Config) -> std::io::Result<()> {
+        let (sockets, loops) = (theirs.len(), self.per_loop.len());
+        let address = theirs.first().map(|fd| socket::local_address(fd.as_fd())).transpose()?;
+        let Some(address) = address.flatten() else {
+            return Err(std::io::Error::other("it is no TCP socket"));
+        };
+        self.addresses.push(Address::Tcp(address));
+        for (index, fd) in theirs.into_iter().enumerate() {
+            if loops > 1 && config.share_listener {
+                self.share(SocketOrigin::Bound, fd)?;
+            } else {
+                if sockets < loops {
+                    socket::set_shared(fd.as_fd())?;
+                }
+                self.add_own(index % loops, fd, true);
+            }
+        }
+        if config.share_listener { Ok(()) } else { self.bind_for_rest(sockets, address) }
+    }
+
+    /// Gives a loop a socket of its own. `is_held`: a predecessor still has it.
+    fn add_own(&mut self, index: usize, fd: OwnedFd, is_held: bool) {
+        let fd = Arc::new(fd);
+        self.keep(SocketOrigin::Bound, &fd);
+        self.per_loop[index].push(Socket { fd, own: true, is_held });
+    }
+
+    fn add_unix(
+        &mut self,
+        path: &Path,
+        theirs: Option<OwnedFd>,
+        config: &Config,
+    ) -> std::io::Result<()> {
+        let shared = match theirs {
+            Some(fd) => fd,
+            None => {
+                let fd = socket::bind_unix(path)?;
+                // At once: one that does not listen is taken for one that was left behind.
+                socket::listen(fd.as_fd(), config.listenq)?;
+                fd
+            }
+        };
+        self.files.push(SocketFile::new(path));
+        self.addresses.push(Address::Unix(path.into()));
+        self.share(SocketOrigin::Bound, shared)
+    }
+
+    /// Takes over the sockets that a service manager opened (sd_listen_fds(3)), from it or from a
+    /// predecessor; they already listen.
+    fn inherit(&mut self, config: &Config, mut fds: Vec<OwnedFd>) -> Result<(), Error> {
         let error =
             |error: std::io::Error| Error(format!("cannot use the sockets of LISTEN_FDS: {error}"));
-        for fd in process::inherited_sockets(config.inherited).map_err(error)? {
+        if fds.is_empty() {
+            fds = process::inherited_sockets(config.inherited).map_err(error)?;
+        }
+        for fd in fds {
             if !socket::is_listener(fd.as_fd()).map_err(error)? {
                 return Err(error(std::io::Error::other("one is not a listening stream socket")));
             }
@@ -92,15 +217,22 @@ impl Listeners {
                 None => Address::Unix("(inherited)".into()),
             };
             self.addresses.push(address);
-            self.share(&fd).map_err(error)?;
+            self.share(SocketOrigin::Manager, fd).map_err(error)?;
         }
         Ok(())
     }
 
-    fn share(&mut self, fd: &OwnedFd) -> std::io::Result<()> {
+    fn share(&mut self, origin: SocketOrigin, fd: OwnedFd) -> std::io::Result<()> {
         for each in &mut self.per_loop {
-            each.push(Socket { fd: Arc::new(fd.try_clone()?), own: false });
+            each.push(Socket { fd: Arc::new(fd.try_clone()?), own: false, is_held: false });
         }
+        self.keep(origin, &Arc::new(fd));
         Ok(())
+    }
+
+    /// Keeps a socket of the address that was added last.
+    fn keep(&mut self, origin: SocketOrigin, fd: &Arc<OwnedFd>) {
+        let Some(address) = self.addresses.last().cloned() else { return };
+        self.kept.push(KeptSocket { origin, address, fd: Arc::clone(fd) });
     }
 }

@@ -1,7 +1,7 @@
 //! Messages between the main thread and a loop: orders to stop, requests for counters, and reports.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use weir_stats::LoopReport;
@@ -13,10 +13,12 @@ use weir_sys::waker::Waker;
 pub(crate) enum Phase {
     /// Serve.
     Run = 0,
+    /// Accept no more, because a successor does; end each connection with its next reply.
+    HandOver = 1,
     /// Accept no more; finish open connections.
-    Drain = 1,
+    Drain = 2,
     /// Release everything.
-    Stop = 2,
+    Stop = 3,
 }
 
 impl Phase {
@@ -24,7 +26,8 @@ impl Phase {
     pub(crate) fn of(number: u8) -> Self {
         match number {
             0 => Self::Run,
-            1 => Self::Drain,
+            1 => Self::HandOver,
+            2 => Self::Drain,
             _ => Self::Stop,
         }
     }
@@ -39,6 +42,8 @@ pub(crate) struct Control {
     report_request: AtomicU64,
     /// Number of requests to reopen the access log, where the main process does not write it.
     reopens: AtomicU64,
+    /// True once a predecessor has closed its listening sockets, until the loop has noticed.
+    is_relieved: AtomicBool,
     reports: Sender<WorkerReport>,
     index: usize,
 }
@@ -64,6 +69,7 @@ impl Control {
             phase: AtomicU8::new(Phase::Run as u8),
             report_request: AtomicU64::new(0),
             reopens: AtomicU64::new(0),
+            is_relieved: AtomicBool::new(false),
             reports,
             index,
         })
@@ -104,6 +110,18 @@ impl Control {
     /// Returns the number of requests to reopen the access log.
     pub(crate) fn reopens(&self) -> u64 {
         self.reopens.load(Ordering::Relaxed)
+    }
+
+    /// Tells the loop that its listening sockets are its own from now on: a predecessor has closed
+    /// them.
+    pub(crate) fn relieve_predecessor(&self) {
+        self.is_relieved.store(true, Ordering::Relaxed);
+        self.waker.wake();
+    }
+
+    /// Returns whether that was told since the last call.
+    pub(crate) fn take_relief(&self) -> bool {
+        self.is_relieved.swap(false, Ordering::Relaxed)
     }
 
     /// Answers a report request.

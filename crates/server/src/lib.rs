@@ -16,6 +16,7 @@ mod server;
 pub mod sites;
 mod stat_page;
 mod strategy;
+mod succession;
 #[doc(hidden)]
 pub mod test_support;
 mod upstream;
@@ -28,9 +29,11 @@ pub use config::{
 pub use ipnet::IpNet;
 pub use server::{Server, Signal};
 pub use strategy::{OUTPUTS, OutputPath, OutputRow, PRESETS, Preset, Strategy};
+pub use succession::{FailureReport, Predecessor, Program, ask_to_upgrade, follow};
 pub use weir_accept as accept;
 pub use weir_cache::CacheConfig;
 pub use weir_content as content;
 pub use weir_dispatch::{readiness, slots};
 pub use weir_http1::{Status, proxy_protocol};
 pub use weir_stats as stats;
+pub use weir_sys::descent::children_of;

@@ -1,7 +1,9 @@
-//! Starting the loops, handling signals, stopping. The main thread serves no connection.
+//! Starting the loops, handling signals, stopping, and leaving to a successor. The main thread
+//! serves no connection.
 
 use std::fmt::Write;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,13 +13,13 @@ use std::time::{Duration, Instant};
 use weir_stats::page::{Layout, Words};
 use weir_stats::{LoopReport, Report};
 use weir_sys::poll::{self, POLLIN, PollFd};
-use weir_sys::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SignalFd};
+use weir_sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SignalFd};
 use weir_sys::socket_file::SocketFile;
 use weir_sys::waker::Waker;
 use weir_sys::{process, profile};
 
 use crate::architecture::ArchitectureName;
-use crate::bind;
+use crate::bind::{self, Listeners};
 use crate::config::{Address, Config, Error};
 use crate::context::log::LogWriter;
 use crate::control::{Control, Phase, WorkerReport};
@@ -26,6 +28,7 @@ use crate::limits;
 use crate::models::prefork::{self, MasterHandle};
 use crate::models::start::{StartWorker, WorkerSpec};
 use crate::stat_page::{NewPage, Publisher, StatPage};
+use crate::succession::{self, KeptSocket, Predecessor, Program, Successor, own_program};
 use crate::upstream::checker::HealthChecker;
 use crate::upstream::shared::SharedUpstreams;
 use crate::worker::listener::Socket;
@@ -34,20 +37,61 @@ use crate::worker::listener::Socket;
 /// the table rarely has to grow.
 const DESCRIPTORS_AT_START: u64 = 65_536;
 
+/// Maximum wait before the loops are checked again.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
 /// Maximum wait for the counters of the loops.
 const REPORT_WAIT: Duration = Duration::from_secs(2);
 
+/// Program of this very process, whatever is at its path now: proc(5).
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// Signals that the main thread waits for.
+const SIGNALS: [i32; 6] = [SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGCHLD];
+
 /// Event in a running server, most often a request of the operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGUSR1: show the counters.
     ShowReport,
-    /// SIGHUP: reopen the access log.
-    ReopenLog,
+    /// SIGHUP: read the configuration again, and reopen the access log.
+    Reload,
+    /// SIGUSR2: leave to the program that is installed now.
+    Upgrade,
     /// SIGTERM or SIGINT: finish open connections; the second time, close them.
     Stop,
+    /// No signal: a successor serves, whose process id this is, or it does not, for this reason.
+    Succession(Result<u32, String>),
+    /// No signal: the successor, which has served, has failed.
+    SuccessorFailed(String),
     /// No signal: all loops have ended.
     Ended,
+    /// No signal: the time has come until which to wait.
+    TimedOut,
+}
+
+impl Signal {
+    /// Passes the signal on to the servers that have taken this one's place, if it is one.
+    pub fn pass_on(&self) {
+        match self {
+            Self::ShowReport => succession::pass_on(SIGUSR1),
+            Self::Reload => succession::pass_on(SIGHUP),
+            Self::Upgrade => succession::pass_on(SIGUSR2),
+            Self::Stop => succession::pass_on(SIGTERM),
+            Self::Succession(_) | Self::SuccessorFailed(_) | Self::Ended | Self::TimedOut => {}
+        }
+    }
+}
+
+/// What a server knows of its successor.
+#[derive(Debug)]
+enum Succession {
+    /// There is none, and none has been asked for.
+    None,
+    /// It has been started, and does not serve yet.
+    Starting(Successor),
+    /// It serves.
+    Done(Successor),
 }
 
 /// Number of workers that have ended, and a waker that each of them uses.
@@ -83,6 +127,25 @@ fn time_calls(config: &Config) {
     }
 }
 
+/// Fits the configuration to what this process may have, and to its sockets.
+fn fit(config: &mut Config, listeners: &mut Listeners, forks: bool) -> Result<(), Error> {
+    if forks {
+        // The children of a worker share its sockets.
+        listeners.per_loop.iter_mut().flatten().for_each(|socket| socket.own = false);
+    }
+    let listeners_max = listeners.per_loop.iter().map(Vec::len).max().unwrap_or_default();
+    limits::fit(config, listeners_max);
+    if !forks {
+        // Growing the table later would pause every thread.
+        let room = config.open_files_max().saturating_add(config.conns_max as u64);
+        let _ = process::grow_descriptor_table(room.min(DESCRIPTORS_AT_START));
+    }
+    config.policy.syn_filter = limits::syn_filter(config, listeners.per_loop.iter().flatten())?;
+    config.policy.eager =
+        config.strategy.eager_read && config.arch.serves_at_once(&config.arch_settings);
+    Ok(())
+}
+
 fn page_of(new: Option<&NewPage>) -> Option<&StatPage> {
     new.map(|new| &new.page)
 }
@@ -92,6 +155,13 @@ fn page_of(new: Option<&NewPage>) -> Option<&StatPage> {
 pub struct Server {
     addresses: Vec<Address>,
     socket_files: Vec<SocketFile>,
+    /// The listening sockets, for a successor.
+    kept: Vec<KeptSocket>,
+    listenq: i32,
+    /// Path of the program as it was started first.
+    program: PathBuf,
+    predecessor: Option<Predecessor>,
+    succession: Succession,
     controls: Vec<Arc<Control>>,
     loops: Vec<JoinHandle<()>>,
     incoming: Receiver<WorkerReport>,
@@ -111,41 +181,32 @@ pub struct Server {
 }
 
 impl Server {
-    /// Checks the configuration, binds, and starts the loops.
+    /// Checks the configuration, binds, and starts the loops. The listening sockets of a
+    /// predecessor are taken over.
     ///
     /// # Errors
     /// A message for the operator: the root or an address is unavailable, or a limit forbids it.
-    pub fn start(mut config: Config) -> Result<Self, Error> {
+    pub fn start(mut config: Config, mut predecessor: Option<Predecessor>) -> Result<Self, Error> {
         if config.bench_endpoints {
             bench::calibrate();
         }
         let failed = |error: std::io::Error| Error(format!("cannot start: {error}"));
         // First: the descriptors of LISTEN_FDS have fixed numbers, which others must not take.
-        let mut listeners = bind::open(&config)?;
-        let signals = SignalFd::block(&[SIGTERM, SIGINT, SIGUSR1, SIGHUP]).map_err(failed)?;
+        let mut listeners = bind::open(&config, predecessor.as_mut())?;
+        let signals = SignalFd::block(&SIGNALS).map_err(failed)?;
         time_calls(&config);
         let forks = config.arch == ArchitectureName::Processes;
-        if forks {
-            // The children of a worker share its sockets.
-            listeners.per_loop.iter_mut().flatten().for_each(|socket| socket.own = false);
-        }
-        limits::fit(&mut config, listeners.addresses.len());
-        if !forks {
-            // Growing the table later would pause every thread.
-            let room = config.open_files_max().saturating_add(config.conns_max as u64);
-            let _ = process::grow_descriptor_table(room.min(DESCRIPTORS_AT_START));
-        }
-        config.policy.syn_filter =
-            limits::syn_filter(&config, listeners.per_loop.iter().flatten())?;
-        config.policy.eager =
-            config.strategy.eager_read && config.arch.serves_at_once(&config.arch_settings);
+        fit(&mut config, &mut listeners, forks)?;
         let config = Arc::new(config);
+        listeners.listen(&config)?;
         let children = if forks { prefork::pool_size::children(&config) } else { 0 };
         let stat_page = StatPage::create(&config, &listeners.addresses, children);
         // Before there is any thread.
         let sockets = std::mem::take(&mut listeners.per_loop);
         let (masters, sockets) = if forks {
-            (prefork::fork_masters(&config, sockets, page_of(stat_page.as_ref()))?, Vec::new())
+            let kept = &mut listeners.kept;
+            let page = page_of(stat_page.as_ref());
+            (prefork::fork_masters(&config, sockets, page, || kept.clear())?, Vec::new())
         } else {
             (Vec::new(), sockets)
         };
@@ -159,6 +220,14 @@ impl Server {
         let mut server = Self {
             addresses: listeners.addresses,
             socket_files: listeners.files,
+            kept: listeners.kept,
+            listenq: config.listenq,
+            program: predecessor
+                .as_ref()
+                .and_then(Predecessor::program)
+                .map_or_else(own_program, Into::into),
+            predecessor,
+            succession: Succession::None,
             controls: Vec::new(),
             loops: Vec::new(),
             incoming,
@@ -185,6 +254,15 @@ impl Server {
         Ok(server)
     }
 
+    /// Tells the predecessor, if there is one, that this server serves; once that has closed the
+    /// listening sockets, the loops limit what comes to them. To be called once.
+    pub fn relieve_predecessor(&mut self) {
+        let Some(predecessor) = self.predecessor.take() else { return };
+        predecessor.relieve();
+        bind::renew(&self.kept, self.listenq);
+        self.controls.iter().for_each(|control| control.relieve_predecessor());
+    }
+
     /// Returns the addresses on which the server listens, with real port numbers.
     pub fn addresses(&self) -> String {
         let mut text = String::new();
@@ -202,37 +280,136 @@ impl Server {
         Some((page.layout().clone(), Arc::new(page)))
     }
 
-    /// Waits for the next signal, or for the end of every loop.
-    pub fn wait(&self) -> Signal {
+    /// Waits for the next signal, for news of a successor, for the end of every loop, or until a
+    /// time.
+    pub fn wait(&mut self, until: Option<Instant>) -> Signal {
         loop {
             if self.ended.count.load(Ordering::Acquire) == self.loops.len() {
                 return Signal::Ended;
             }
-            let watch = |fd| PollFd { fd, events: POLLIN, revents: 0 };
-            let waker = &self.ended.waker;
-            let mut fds = [watch(self.signals.raw()), watch(waker.as_fd().as_raw_fd())];
-            // If the wait fails, the loops are checked again a little later.
-            let _ = poll::poll(&mut fds, Some(Duration::from_secs(1)));
-            if fds[1].revents != 0 {
-                waker.clear();
+            if let Some(outcome) = self.succession_outcome() {
+                return Signal::Succession(outcome);
             }
-            if fds[0].revents == 0 {
-                continue;
+            if until.is_some_and(|until| until <= Instant::now()) {
+                return Signal::TimedOut;
             }
-            match self.signals.next() {
-                Ok(SIGUSR1) => return Signal::ShowReport,
-                Ok(SIGHUP) => return Signal::ReopenLog,
-                Ok(SIGTERM | SIGINT) => return Signal::Stop,
-                _ => {}
+            if let Some(signal) = self.poll_signals(until) {
+                return signal;
             }
         }
     }
 
-    /// Tells every loop to finish its open connections and end; the second time, to end now.
+    /// Waits for a while; returns the signal that has come.
+    fn poll_signals(&mut self, until: Option<Instant>) -> Option<Signal> {
+        let watch = |fd| PollFd { fd, events: POLLIN, revents: 0 };
+        let starting = match &self.succession {
+            Succession::Starting(successor) => Some(successor),
+            Succession::None | Succession::Done(_) => None,
+        };
+        let waker = &self.ended.waker;
+        let mut fds = [
+            watch(self.signals.raw()),
+            watch(waker.as_fd().as_raw_fd()),
+            // A negative number is passed over: poll(2).
+            watch(starting.map_or(-1, Successor::raw_fd)),
+        ];
+        let until = [until, starting.map(Successor::until)].into_iter().flatten().min();
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        // If the wait fails, the loops are checked again a little later.
+        let _ = poll::poll(&mut fds, Some(left.map_or(WAIT_MAX, |left| left.min(WAIT_MAX))));
+        if fds[1].revents != 0 {
+            waker.clear();
+        }
+        if fds[0].revents == 0 {
+            return None;
+        }
+        match self.signals.next() {
+            Ok(SIGUSR1) => Some(Signal::ShowReport),
+            Ok(SIGHUP) => Some(Signal::Reload),
+            Ok(SIGUSR2) => Some(Signal::Upgrade),
+            Ok(SIGTERM | SIGINT) => Some(Signal::Stop),
+            Ok(SIGCHLD) => match &mut self.succession {
+                Succession::Done(successor) => successor.failure().map(Signal::SuccessorFailed),
+                Succession::None | Succession::Starting(_) => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Tells every loop to finish its open connections and end; the second time, to end now. A
+    /// successor that does not serve yet is ended.
     pub fn stop(&mut self) {
+        if let Succession::Starting(successor) = &mut self.succession {
+            successor.end();
+            self.succession = Succession::None;
+        }
+        self.kept.clear();
         self.stop_requests += 1;
         let phase = if self.stop_requests == 1 { Phase::Drain } else { Phase::Stop };
         self.controls.iter().for_each(|control| control.set_phase(phase));
+    }
+
+    /// Starts a successor: a program with the arguments of this process. When it serves, or cannot,
+    /// [`Self::wait`] says so. `others`: sockets besides those that serve requests, for
+    /// [`Predecessor::take`], each with a name of two words, the second of which is its address.
+    ///
+    /// # Errors
+    /// A sentence: why there is none.
+    pub fn begin_succession(
+        &mut self,
+        program: Program,
+        others: &[(&str, BorrowedFd<'_>)],
+    ) -> Result<(), String> {
+        if self.kept.is_empty() {
+            return Err("this server is ending".into());
+        }
+        let path = match program {
+            Program::Same => OWN_PROGRAM.as_ref(),
+            Program::Installed => self.program.as_os_str(),
+        };
+        let successor = Successor::start(path, &self.program, &self.kept, others)?;
+        self.succession = Succession::Starting(successor);
+        Ok(())
+    }
+
+    /// Leaves the listening sockets to a successor that serves. Each open connection is answered
+    /// once more; the loops end when none is left, or after the time limit of a drain. If the
+    /// successor does not serve, nothing changes.
+    fn succession_outcome(&mut self) -> Option<Result<u32, String>> {
+        let Succession::Starting(successor) = &mut self.succession else { return None };
+        let outcome = successor.outcome()?;
+        let Succession::Starting(successor) =
+            std::mem::replace(&mut self.succession, Succession::None)
+        else {
+            return None;
+        };
+        if let Err(why) = outcome {
+            return Some(Err(why));
+        }
+        self.kept.clear();
+        self.controls.iter().for_each(|control| control.set_phase(Phase::HandOver));
+        // Loops that have answered have closed their sockets.
+        self.report();
+        successor.note_closed();
+        // The files of Unix sockets are the successor's now.
+        self.socket_files.clear();
+        let pid = successor.pid();
+        self.succession = Succession::Done(successor);
+        Some(Ok(pid))
+    }
+
+    /// Asks every loop for a sign of life.
+    pub fn ask_loops(&mut self) {
+        self.report_request += 1;
+        self.controls.iter().for_each(|control| control.request_report(self.report_request));
+    }
+
+    /// Returns whether every loop has gone round since it was asked last.
+    pub fn loops_have_answered(&mut self) -> bool {
+        while let Ok(answer) = self.incoming.try_recv() {
+            self.reports[answer.index] = (answer.report_request, answer.report);
+        }
+        self.reports.iter().all(|(report_request, _)| *report_request >= self.report_request)
     }
 
     /// Reopens the access log, because it was moved. Returns false if its writer is stuck.
@@ -245,10 +422,9 @@ impl Server {
     /// Returns the counters of every loop so far. A loop too busy to answer within two seconds is
     /// shown as of its last answer.
     pub fn report(&mut self) -> Report {
-        self.report_request += 1;
-        self.controls.iter().for_each(|control| control.request_report(self.report_request));
+        self.ask_loops();
         let deadline = Instant::now() + REPORT_WAIT;
-        while self.reports.iter().any(|(report_request, _)| *report_request < self.report_request) {
+        while !self.loops_have_answered() {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(answer) = self.incoming.recv_timeout(left) else { break };
             self.reports[answer.index] = (answer.report_request, answer.report);

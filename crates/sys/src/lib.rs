@@ -12,12 +12,14 @@
 
 pub mod bpf;
 pub mod client;
+pub mod descent;
 pub mod descriptor;
 pub mod drop_trace;
 pub mod epoll;
 pub mod fiber_stack;
 pub mod file;
 pub mod fork;
+pub mod hand_over;
 pub mod huge_pages;
 pub mod ingress_drop;
 pub mod interface;

@@ -97,6 +97,16 @@ pub fn set_timer_slack() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) })
 }
 
+/// Names the calling thread; the first thread's name is the one that ps(1) shows (PR_SET_NAME). A
+/// name of more than 15 bytes is cut.
+///
+/// # Errors
+/// EINVAL: there is a NUL in it.
+pub fn name_thread(name: &str) -> io::Result<()> {
+    let name = std::ffi::CString::new(name)?;
+    Ok(rustix::thread::set_name(&name)?)
+}
+
 /// Takes ownership of the `count` sockets passed by a service manager. Succeeds once, so that they
 /// have one owner.
 ///

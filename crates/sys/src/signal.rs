@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::check;
 
-pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 /// A set of signals blocked in this thread and in threads it starts later, and read one at a time.
 #[derive(Debug)]

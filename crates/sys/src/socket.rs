@@ -42,6 +42,15 @@ pub fn bind_tcp(address: SocketAddr, shared: bool) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Lets others bind the address of a TCP socket too (SO_REUSEPORT, socket(7)): those of this user
+/// that set the same.
+///
+/// # Errors
+/// EBADF, ENOTSOCK: setsockopt(2).
+pub fn set_shared(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(sockopt::set_socket_reuseport(fd, true)?)
+}
+
 /// Binds a Unix socket. Replaces a socket file left behind by a server that died, but not one in
 /// use, nor any other file.
 ///

@@ -38,6 +38,7 @@ mod room;
 mod signals;
 mod sites;
 mod stat;
+mod succession;
 mod threads;
 
 /// The program under test.

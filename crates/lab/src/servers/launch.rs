@@ -114,9 +114,9 @@ pub(super) fn told_to_stop(group: &ProcessGroup, kind: Kind) -> bool {
     true
 }
 
-/// Returns whether a program that was told to stop succeeded or was ended by SIGTERM; it may leave the
-/// signal to the kernel, or exit with the code that a shell would report. lighttpd exits with 1 where it
-/// leaves connections open.
+/// Returns whether a program that was told to stop succeeded or was ended by SIGTERM; it may leave
+/// the signal to the kernel, or exit with the code that a shell would report. lighttpd exits with 1
+/// where it leaves connections open.
 pub(super) fn ended_well(status: ExitStatus, kind: Kind) -> bool {
     let terminated = status.signal() == Some(Signal::TERM.as_raw());
     let left_some = kind == Kind::Lighttpd && status.code() == Some(1);

@@ -95,6 +95,8 @@ pub(crate) struct LoopCore<C> {
     work_max_ns: Option<u64>,
     /// Decision by which requests on open connections are judged; `None` if they are all served.
     pub(crate) request_decision: Option<Decision>,
+    /// True while idle connections outlive the listeners, because the server has a successor.
+    pub(crate) keeps_idle: bool,
     /// SYNs dropped by the filters of closed listeners, in total and for sources beyond their
     /// share.
     syn_dropped: [u64; 2],
@@ -146,6 +148,7 @@ impl<C> LoopCore<C> {
             work_ns: 0,
             work_max_ns: None,
             request_decision: None,
+            keeps_idle: false,
             syn_dropped: [0; 2],
             drained_by_ns: None,
             calls: Vec::new(),
@@ -339,7 +342,7 @@ impl<C> LoopCore<C> {
     pub(crate) fn is_over(&self) -> bool {
         match self.control.phase() {
             Phase::Run => false,
-            Phase::Drain => self.drained_by_ns.is_some_and(|by_ns| {
+            Phase::HandOver | Phase::Drain => self.drained_by_ns.is_some_and(|by_ns| {
                 self.table.open_count() == 0 || by_ns <= self.context.now_ns()
             }),
             Phase::Stop => true,

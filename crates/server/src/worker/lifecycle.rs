@@ -4,6 +4,7 @@
 use weir_accept::PhaseOutcome;
 use weir_stats::LoopReport;
 
+use super::listener::Listener;
 use super::model::{Model, Worker};
 use crate::context::close_reason::CloseReason;
 use crate::control::{FINAL_REPORT, Phase};
@@ -37,29 +38,51 @@ impl<M: Model> Worker<M> {
     /// Answers the main thread's requests.
     pub(crate) fn handle_wakeup(&mut self) {
         self.core.control.waker.clear();
+        let core = &mut self.core;
+        if core.control.take_relief() {
+            core.listeners.iter_mut().for_each(Listener::take_over);
+        }
+        match core.control.phase() {
+            Phase::Run => {}
+            phase if core.drained_by_ns.is_none() => self.begin_drain(phase),
+            Phase::Drain | Phase::Stop if core.keeps_idle => self.close_all_idle(),
+            _ => {}
+        }
+        // Last: the main thread waits for a report to know that the loop has done the rest.
         if let Some(report_request) = self.core.report_request() {
             let report = self.report();
             self.core.control.send_report(report_request, report);
         }
-        let core = &mut self.core;
-        if core.control.phase() >= Phase::Drain && core.drained_by_ns.is_none() {
-            self.begin_drain();
-        }
     }
 
-    /// Begins a drain: accepts pending connections, closes the listeners, and lets open connections
-    /// finish.
-    fn begin_drain(&mut self) {
+    /// Begins a drain: closes the listeners, and lets open connections finish. Pending connections
+    /// are accepted before, or left to a successor if there is one. Then an idle connection is kept
+    /// for one more request: its client may be about to send it, and the next one goes to the
+    /// successor.
+    fn begin_drain(&mut self, phase: Phase) {
         let core = &mut self.core;
         core.context.draining = true;
         core.drained_by_ns = Some(core.context.now_ns() + core.context.config.timeouts.drain_ns);
+        let has_successor = phase == Phase::HandOver;
         for index in 0..core.listeners.len() {
-            self.accept_queue(index);
+            if has_successor {
+                self.core.listeners[index].hand_over(&mut self.core.context.counters);
+            } else {
+                self.accept_queue(index);
+            }
         }
         for listener in std::mem::take(&mut self.core.listeners) {
             self.core.forget(&listener);
             M::close_listener(self, listener);
         }
+        self.core.keeps_idle = has_successor;
+        if !has_successor {
+            self.close_all_idle();
+        }
+    }
+
+    fn close_all_idle(&mut self) {
+        self.core.keeps_idle = false;
         for slot in self.core.table.find(0, usize::MAX, |conn| conn.is_idle()) {
             self.close_for_drain(slot);
         }

@@ -19,12 +19,18 @@ pub(crate) struct Socket {
     /// True if the socket belongs to this loop alone, so that its queue may be bounded and
     /// filtered. Changes to a socket passed in from outside would outlive the server.
     pub own: bool,
+    /// True while a predecessor has the socket too, and may bound its queue and filter it.
+    pub is_held: bool,
 }
 
 impl Socket {
-    /// Returns the best SYN filter that the kernel lets this process attach to the socket.
+    /// Returns the best SYN filter that the kernel lets this process attach to such a socket.
     pub(crate) fn syn_filter(&self) -> weir_accept::SynFilter {
-        if self.own { SynFilter::available(self.fd.as_fd()) } else { weir_accept::SynFilter::None }
+        let address = socket::local_address(self.fd.as_fd()).ok().flatten();
+        match address.filter(|_| self.own) {
+            Some(address) => SynFilter::available(address),
+            None => weir_accept::SynFilter::None,
+        }
     }
 }
 
@@ -109,7 +115,7 @@ impl Listener {
         let signals = self.signals(now_ns, view, counters);
         self.decision = self.policy.decide(now_ns, view, &signals);
         self.note_overload(now_ns, counters);
-        if self.socket.own {
+        if self.may_limit() {
             self.bound_queue(counters);
             let (fd, keep_attached) = (self.socket.fd.as_fd(), self.policy.is_alert());
             self.syn_filter.set(fd, now_ns, self.decision.syn, keep_attached, counters);
@@ -124,10 +130,26 @@ impl Listener {
             return;
         }
         self.decision = self.decision.open();
-        if self.socket.own {
+        if self.may_limit() {
             self.bound_queue(counters);
             self.syn_filter.pass_all(self.socket.fd.as_fd(), counters);
         }
+    }
+
+    /// Lifts all limits of the socket, which is left to a successor.
+    pub(crate) fn hand_over(&mut self, counters: &mut Counters) {
+        self.decision = self.decision.open();
+        if self.may_limit() {
+            self.bound_queue(counters);
+            self.syn_filter.release(self.socket.fd.as_fd());
+        }
+    }
+
+    /// Takes a socket over from a predecessor, which has closed it. Its queue is as long as
+    /// configured again, and nothing filters what comes to it.
+    pub(crate) fn take_over(&mut self) {
+        self.socket.is_held = false;
+        self.backlog = self.listenq;
     }
 
     /// Records an accepted connection.
@@ -164,14 +186,19 @@ impl Listener {
     /// Returns the state of a socket of the loop's own: length and bound of the accept queue, and
     /// the share of SYNs dropped at random, per million.
     pub(crate) fn state(&self) -> [u64; 3] {
-        if !self.socket.own {
+        if !self.may_limit() {
             return [0; 3];
         }
         [self.queue.into(), self.backlog.unsigned_abs().into(), self.syn_filter.random_ppm()]
     }
 
+    /// Returns whether the queue may be bounded and filtered now.
+    fn may_limit(&self) -> bool {
+        self.socket.own && !self.socket.is_held
+    }
+
     fn signals(&mut self, now_ns: u64, view: &View, counters: &mut Counters) -> Signals {
-        if !self.socket.own {
+        if !self.may_limit() {
             return Signals::default();
         }
         let queue = if self.policy.wants(now_ns, view).queue {

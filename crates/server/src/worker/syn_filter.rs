@@ -1,12 +1,14 @@
 //! The SYN filter of one listening socket: attaches it when the policy wants one, sets how many
 //! SYNs may pass, and detaches it. Decides nothing itself.
 
-use std::os::fd::BorrowedFd;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use weir_accept::{
     ADDRESSES_COUNTED_MAX, BURST, EPOCH_BITS, Handshakes, SynDecision, SynFilter as Kind, Syns,
 };
 use weir_stats::Counters;
+use weir_sys::socket;
 use weir_sys::syn_filter::tokens::{Counts, Rules, TokenFilter, Tokens};
 use weir_sys::syn_filter::{self, random};
 
@@ -42,9 +44,15 @@ impl SynFilter {
         Self { decision: SynDecision::Open, backlog_max, tokens, attached: None }
     }
 
-    /// Returns the best kind that the kernel lets this process attach to a socket: it is tried, and
-    /// detached again.
-    pub(crate) fn available(listener: BorrowedFd<'_>) -> Kind {
+    /// Returns the best kind that the kernel lets this process attach to a socket that listens on
+    /// an address: it is tried with another one, since a predecessor may filter the socket itself.
+    pub(crate) fn available(address: SocketAddr) -> Kind {
+        let any: IpAddr = match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let Ok(socket) = socket::bind_tcp((any, 0).into(), false) else { return Kind::None };
+        let listener = socket.as_fd();
         let takes_tokens = TokenFilter::new(RULES).and_then(|filter| filter.attach(listener));
         let kind = if takes_tokens.is_ok() {
             Kind::Tokens
@@ -54,6 +62,17 @@ impl SynFilter {
             Kind::None
         };
         if syn_filter::detach(listener).is_ok() { kind } else { Kind::None }
+    }
+
+    /// Detaches the filter, if there is one.
+    pub(crate) fn release(&mut self, listener: BorrowedFd<'_>) {
+        if let Some(tokens) = &self.tokens {
+            tokens.open();
+        }
+        // It fails if there is none.
+        let _ = syn_filter::detach(listener);
+        self.attached = None;
+        self.decision = SynDecision::Open;
     }
 
     /// Applies a decision. `keep_attached`: an attached filter that takes tokens stays attached

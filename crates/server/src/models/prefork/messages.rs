@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_command_arrives_unchanged() {
-        for phase in [Phase::Run, Phase::Drain, Phase::Stop] {
+        for phase in [Phase::Run, Phase::HandOver, Phase::Drain, Phase::Stop] {
             let command = Command { phase, report_request: u64::MAX, reopens: 7 };
             assert_eq!(Command::from_bytes(&command.to_bytes()), Some(command));
         }

@@ -36,7 +36,7 @@ pub(crate) struct MasterHandle {
 }
 
 /// Forks a master for each worker, with its listening sockets. Must be called while this process
-/// has one thread.
+/// has one thread. `release`: closes, in a master, sockets that only this process is to have.
 ///
 /// # Errors
 /// A message: a process, or something a child needs, is unavailable.
@@ -44,6 +44,7 @@ pub(crate) fn fork_masters(
     config: &Arc<Config>,
     per_worker: Vec<Vec<Socket>>,
     page: Option<&StatPage>,
+    mut release: impl FnMut(),
 ) -> Result<Vec<MasterHandle>, Error> {
     let mut masters: Vec<MasterHandle> = Vec::new();
     let mut left = per_worker.into_iter();
@@ -56,6 +57,7 @@ pub(crate) fn fork_masters(
                 // Copies of other masters' sockets and channels, which this one would hold open.
                 let index = masters.len();
                 drop((here, left, masters));
+                release();
                 let is_ours = namespace::die_with(main).unwrap_or(false);
                 let run = || master::run(index, config, sockets, there, page.cloned());
                 let status = if is_ours { catch_unwind(AssertUnwindSafe(run)) } else { Ok(1) };

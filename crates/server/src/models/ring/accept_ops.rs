@@ -41,9 +41,11 @@ fn is_plain(decision: &Decision, config: &Config) -> bool {
 }
 
 /// Returns whether the addresses of clients are of use, which a multishot accept does not tell: to
-/// the log, to upstreams, or to know who may send a header of the PROXY protocol.
+/// the log, to upstreams, to rules for clients, or to know who may send a header of the PROXY protocol.
 fn must_know_peers(context: &WorkerContext) -> bool {
-    context.log.is_some() || context.upstreams.is_some() || context.config.proxy_protocol_in
+    let config = &context.config;
+    let by_rule = config.sites.is_some() || config.proxy_protocol_in;
+    context.log.is_some() || context.upstreams.is_some() || by_rule
 }
 
 impl RingWorker {

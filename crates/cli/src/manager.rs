@@ -1,0 +1,69 @@
+//! Messages to a service manager: that the server is ready, reloads, stops, lives, or has a
+//! successor (sd_notify(3)). Without a manager, nothing is sent.
+
+use std::time::{Duration, Instant};
+
+use sd_notify::NotifyState;
+
+/// Number of signs of life within the time after which the manager gives the server up.
+const SIGNS: u32 = 3;
+
+/// Returns whether a service manager wants to be told.
+pub(crate) fn is_there() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
+/// Says that the server serves, and what.
+pub(crate) fn tell_ready(status: &str) {
+    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// Says that the server begins to reload (Type=notify-reload, systemd.service(5)).
+pub(crate) fn tell_reloading() {
+    if let Ok(now) = NotifyState::monotonic_usec_now() {
+        tell(&[NotifyState::Reloading, now]);
+    }
+}
+
+/// Says that another process is the server now, and serves.
+pub(crate) fn tell_succeeded(pid: u32, status: &str) {
+    tell(&[NotifyState::MainPid(pid), NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// Says that the server is stopping.
+pub(crate) fn tell_stopping() {
+    tell(&[NotifyState::Stopping]);
+}
+
+/// Says something. A manager that does not listen is no reason not to serve.
+fn tell(states: &[NotifyState<'_>]) {
+    let _ = sd_notify::notify(states);
+}
+
+/// The times at which the manager expects a sign of life (WatchdogSec=, systemd.service(5)).
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    interval: Duration,
+    next: Instant,
+}
+
+impl Watchdog {
+    /// Returns the watchdog; `None` if there is no manager, or it watches another process.
+    pub(crate) fn find() -> Option<Self> {
+        let interval = sd_notify::watchdog_enabled()? / SIGNS;
+        Some(Self { interval, next: Instant::now() + interval })
+    }
+
+    /// Returns the time of the next sign.
+    pub(crate) fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// Gives a sign of life, unless `is_alive` is false, and puts off the next.
+    pub(crate) fn tell(&mut self, is_alive: bool) {
+        if is_alive {
+            tell(&[NotifyState::Watchdog]);
+        }
+        self.next = Instant::now() + self.interval;
+    }
+}

@@ -1,0 +1,354 @@
+//! A server that runs: what it prints, what it does at a signal, and how it leaves its place to a
+//! successor, a new process that reads the configuration as it is by then.
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use weir_admin::{AdminListener, Lifecycle, SocketGuard};
+use weir_observe::OwnPage;
+use weir_server::{
+    Address, Config, Predecessor, Program, Server, Signal, architecture, follow, readiness, stats,
+};
+
+use crate::manager::{self, Watchdog};
+use crate::options::ServerOptions;
+use crate::print::say;
+use crate::values::OnOff;
+
+/// Ways in which a server's statistics come out, besides its page, and the server before it.
+pub(crate) struct Outputs {
+    stats_json: Option<PathBuf>,
+    admin: Option<NamedListener>,
+    predecessor: Option<Predecessor>,
+}
+
+/// The admin address, and its name for a successor.
+struct NamedListener {
+    listener: AdminListener,
+    name: String,
+}
+
+impl Outputs {
+    /// Takes them from the options, and listens on the admin address, by the predecessor's socket
+    /// if that has one.
+    pub(crate) fn of(
+        options: &ServerOptions,
+        mut predecessor: Option<Predecessor>,
+    ) -> Result<Self, String> {
+        let stats_json = options.stats_json.clone();
+        let Some(address) = &options.admin else {
+            return Ok(Self { stats_json, admin: None, predecessor });
+        };
+        if options.stat_page == OnOff::Off {
+            let why =
+                "--admin shows the page of statistics, which --stat-page=off does not publish";
+            return Err(why.into());
+        }
+        let (name, path) = match address {
+            Address::Tcp(address) => (format!("admin tcp:{address}"), None),
+            Address::Unix(path) => (format!("admin unix:{}", path.display()), Some(&**path)),
+        };
+        let theirs = predecessor.as_mut().and_then(|last| last.take(&name));
+        let listener = match (address, theirs) {
+            (_, Some(socket)) => AdminListener::adopt(socket, path),
+            (Address::Tcp(address), None) => AdminListener::tcp(*address),
+            (Address::Unix(path), None) => AdminListener::unix(path),
+        };
+        let listener = listener.map_err(|error| format!("--admin: {address}: {error}"))?;
+        Ok(Self { stats_json, admin: Some(NamedListener { listener, name }), predecessor })
+    }
+}
+
+/// A configuration, and a number that another one does not have.
+pub(crate) struct Fingerprinted {
+    pub config: Config,
+    pub fingerprint: u64,
+}
+
+/// Source of a configuration.
+pub(crate) type ReadAgain = fn() -> Result<Fingerprinted, String>;
+
+/// Runs a server. `what`: what it serves; `read_again`: reads its configuration once more.
+///
+/// # Errors
+/// A sentence: the server does not start.
+pub(crate) fn run(
+    Fingerprinted { config, fingerprint }: Fingerprinted,
+    what: &str,
+    outputs: Outputs,
+    read_again: ReadAgain,
+) -> Result<ExitCode, String> {
+    let Outputs { stats_json, admin, predecessor } = outputs;
+    let is_first = predecessor.is_none();
+    let loops = config.workers;
+    let how = how(config.arch.row(), config.mechanism.row());
+    let bench_endpoints = config.bench_endpoints;
+    let mut server = Server::start(config, predecessor).map_err(|error| error.to_string())?;
+    let lifecycle = Lifecycle::default();
+    let admin_url = admin.as_ref().map(|admin| admin.listener.url().to_owned());
+    let admin = match admin.map(|admin| Admin::start(admin, &server, &lifecycle)).transpose() {
+        Ok(admin) => admin,
+        Err(why) => {
+            // The second time, connections are closed.
+            (0..2).for_each(|_| server.stop());
+            server.finish();
+            return Err(format!("--admin: {why}"));
+        }
+    };
+    server.relieve_predecessor();
+    let loops = if loops == 1 { "1 loop".into() } else { format!("{loops} loops") };
+    let status = format!("serving {what} on {} ({how}, {loops})", server.addresses());
+    announce(&format!("weir: {status}"));
+    if let Some(url) = admin_url {
+        say(&format!("the admin address is {url}"));
+    }
+    if bench_endpoints {
+        say("--bench-endpoints is on: whoever can connect can make the server burn processor time");
+    }
+    if is_first {
+        // The predecessor says it for its successor, which the manager does not know yet.
+        manager::tell_ready(&status);
+    }
+    let watchdog = Watchdog::find();
+    let standing = Standing::Serves;
+    Running {
+        server,
+        lifecycle,
+        admin,
+        status,
+        fingerprint,
+        read_again,
+        watchdog,
+        standing,
+        is_first,
+        stats_json,
+        has_failed: false,
+    }
+    .run_to_end()
+}
+
+/// Names the mechanism, preceded or replaced by the architecture if that is not the default.
+fn how(architecture: &architecture::Row, mechanism: &readiness::Row) -> String {
+    let is_usual = architecture.spelling == architecture::TABLE[0].spelling;
+    match (is_usual, architecture.takes_mechanism) {
+        (true, _) => mechanism.spelling.into(),
+        (false, true) => format!("{} over {}", architecture.spelling, mechanism.spelling),
+        (false, false) => architecture.spelling.into(),
+    }
+}
+
+/// Prints the ready line. Errors are ignored: serving does not depend on a reader.
+fn announce(line: &str) {
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+fn show(report: &stats::Report, json: Option<&Path>) {
+    let _ = std::io::stderr().write_all(report.to_table().as_bytes());
+    if let Some(path) = json {
+        let text = format!("{:#}\n", report.to_json());
+        if let Err(error) = std::fs::write(path, text) {
+            say(&format!("cannot write {}: {error}", path.display()));
+        }
+    }
+}
+
+/// The admin address of a running server.
+struct Admin {
+    /// Its name for a successor, and its socket.
+    name: String,
+    socket: OwnedFd,
+    guard: SocketGuard,
+}
+
+impl Admin {
+    /// Begins to answer on the admin address, from the server's page of statistics.
+    ///
+    /// # Errors
+    /// A sentence: there is no page, or no thread.
+    fn start(admin: NamedListener, server: &Server, lifecycle: &Lifecycle) -> Result<Self, String> {
+        let NamedListener { listener, name } = admin;
+        let (layout, words) = server.stat_page().ok_or("there is no memory for the statistics")?;
+        let failed = |error: std::io::Error| format!("no thread can be started: {error}");
+        let socket = listener.try_clone_socket().map_err(failed)?;
+        let guard = listener.start(lifecycle, OwnPage::new(layout, words), say).map_err(failed)?;
+        Ok(Self { name, socket, guard })
+    }
+}
+
+/// A server's place in the succession.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It serves.
+    Serves,
+    /// It serves, and a successor starts. `again`: another one has been asked for meanwhile, by
+    /// this program, with a configuration that the first may not have seen.
+    IsSucceeded { again: Option<Program> },
+    /// A successor serves.
+    Ends,
+}
+
+struct Running {
+    server: Server,
+    lifecycle: Lifecycle,
+    admin: Option<Admin>,
+    status: String,
+    fingerprint: u64,
+    read_again: ReadAgain,
+    watchdog: Option<Watchdog>,
+    standing: Standing,
+    /// True if it has no predecessor.
+    is_first: bool,
+    stats_json: Option<PathBuf>,
+    /// True if a successor has failed after it had taken over.
+    has_failed: bool,
+}
+
+impl Running {
+    /// Runs the server until every loop has ended. The first process then follows its successors,
+    /// unless a service manager knows their process ids.
+    fn run_to_end(mut self) -> Result<ExitCode, String> {
+        while self.handle_next() {}
+        let Self { server, admin, standing, is_first, stats_json, has_failed, .. } = self;
+        let has_successor = standing == Standing::Ends;
+        // The file is the successor's to write.
+        show(&server.finish(), stats_json.as_deref().filter(|_| !has_successor));
+        drop(admin);
+        let mut code = 0;
+        if has_successor && is_first && !manager::is_there() {
+            code = follow().map_err(|error| error.to_string())?;
+        }
+        Ok(ExitCode::from(code.max(has_failed.into())))
+    }
+
+    /// Does what the operator asks for by the next signal; returns false once every loop has ended.
+    fn handle_next(&mut self) -> bool {
+        let signal = self.server.wait(self.watchdog.as_ref().map(Watchdog::next));
+        // A manager signals the successor itself.
+        if self.standing == Standing::Ends && self.is_first && !manager::is_there() {
+            signal.pass_on();
+        }
+        match signal {
+            Signal::ShowReport if self.standing != Standing::Ends => {
+                show(&self.server.report(), self.stats_json.as_deref());
+            }
+            Signal::Reload => self.reload(),
+            Signal::Upgrade => {
+                if self.standing == Standing::Serves {
+                    manager::tell_reloading();
+                }
+                self.succeed(Program::Installed);
+            }
+            Signal::Stop => self.stop(),
+            Signal::Succession(Ok(pid)) => self.leave_to(pid),
+            Signal::Succession(Err(why)) => self.go_on(&why),
+            Signal::SuccessorFailed(how) => {
+                say(&format!("the server that has taken over has ended with {how}"));
+                self.has_failed = true;
+                self.stop();
+            }
+            Signal::TimedOut => self.give_sign_of_life(),
+            Signal::ShowReport => {}
+            Signal::Ended => return false,
+        }
+        true
+    }
+
+    fn stop(&mut self) {
+        if self.standing != Standing::Ends {
+            manager::tell_stopping();
+            self.standing = Standing::Serves;
+        }
+        self.lifecycle.stop();
+        self.server.stop();
+    }
+
+    /// Opens the log again, and leaves to a successor if the configuration has changed.
+    fn reload(&mut self) {
+        if self.standing == Standing::Ends {
+            return;
+        }
+        manager::tell_reloading();
+        if !self.server.reopen_log() {
+            say("the access log is stuck and was not reopened");
+        }
+        if self.standing != Standing::Serves {
+            // The one that starts may have read an earlier configuration.
+            return self.succeed(Program::Same);
+        }
+        match (self.read_again)() {
+            Ok(new) if new.fingerprint == self.fingerprint => {
+                say("the configuration is the same, and the access log was opened again");
+                manager::tell_ready(&self.status);
+            }
+            Ok(_) => self.succeed(Program::Same),
+            Err(why) => self.go_on(&why),
+        }
+    }
+
+    /// Starts a successor.
+    fn succeed(&mut self, program: Program) {
+        match &mut self.standing {
+            Standing::Ends => return,
+            Standing::IsSucceeded { again } => {
+                // An installed program reads the configuration too.
+                if *again != Some(Program::Installed) {
+                    *again = Some(program);
+                }
+                return;
+            }
+            Standing::Serves => {}
+        }
+        let sockets: Vec<_> =
+            self.admin.iter().map(|admin| (admin.name.as_str(), admin.socket.as_fd())).collect();
+        match self.server.begin_succession(program, &sockets) {
+            Ok(()) => self.standing = Standing::IsSucceeded { again: None },
+            Err(why) => self.go_on(&why),
+        }
+    }
+
+    /// Goes on, because the configuration is wrong, or a successor could not serve.
+    fn go_on(&mut self, why: &str) {
+        say(&format!("nothing was changed: {why}"));
+        manager::tell_ready(&self.status);
+        if let Standing::IsSucceeded { again } = self.standing {
+            self.standing = Standing::Serves;
+            if let Some(program) = again {
+                self.succeed(program);
+            }
+        }
+    }
+
+    /// Leaves everything to a successor that serves.
+    fn leave_to(&mut self, pid: u32) {
+        let own = std::process::id();
+        say(&format!("process {pid} serves from now on, and {own} finishes what it has"));
+        self.lifecycle.hand_over();
+        if let Some(mut admin) = self.admin.take() {
+            admin.guard.leave();
+        }
+        manager::tell_succeeded(pid, &self.status);
+        // Its signs of life are the successor's to give.
+        self.watchdog = None;
+        let again = match self.standing {
+            Standing::IsSucceeded { again } => again,
+            Standing::Serves | Standing::Ends => None,
+        };
+        self.standing = Standing::Ends;
+        match again {
+            Some(Program::Installed) => Signal::Upgrade.pass_on(),
+            Some(Program::Same) => Signal::Reload.pass_on(),
+            None => {}
+        }
+    }
+
+    /// Tells the manager that the server lives, if every loop has gone round since the last time.
+    fn give_sign_of_life(&mut self) {
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.tell(self.server.loops_have_answered());
+            self.server.ask_loops();
+        }
+    }
+}
