@@ -48,6 +48,8 @@ pub struct RequestLine {
     /// Times of: planned, started, connected, sent, first byte, last byte; `None` for what did not
     /// happen.
     pub clocks: [Option<u64>; 6],
+    /// Time at which the TLS handshake was done; `None` without TLS.
+    pub secured: Option<u64>,
     /// The reply's status, or the name of the error.
     pub end: String,
 }
@@ -146,6 +148,8 @@ impl LoadRun {
             assert_eq!(clocks[name]["count"], self.count("replies"), "{name}");
         }
         assert_eq!(clocks["connect"]["count"], self.count("connected"));
+        assert_eq!(clocks["handshake"]["count"], self.count("handshakes"));
+        assert!(self.count("handshakes_resumed") <= self.count("handshakes"));
         let from_ns = (self.json["description"]["warmup_s"].as_f64().unwrap() * 1e9) as u64;
         let lines = || self.each.iter().filter(|line| line.planned_ns() >= from_ns);
         let failed = lines().filter(|line| !line.is_reply()).count() as u64;
@@ -191,13 +195,18 @@ impl RequestLine {
                 time.as_u64()
             });
         let end = [&line["status"], &line["error"]].into_iter().find(|end| !end.is_null());
-        RequestLine { clocks, end: end.unwrap().to_string().trim_matches('"').to_owned() }
+        let secured = line.get("secured_ns").map(|time| time.as_u64().unwrap());
+        RequestLine { clocks, secured, end: end.unwrap().to_string().trim_matches('"').to_owned() }
     }
 
     /// Checks that clocks go forward, and that a reply has all six.
     fn check(&self) {
         let happened: Vec<u64> = self.clocks.iter().flatten().copied().collect();
         assert!(happened.is_sorted(), "{self:?}");
+        if let Some(secured) = self.secured {
+            assert!(self.clocks[2].is_some_and(|connected| connected <= secured), "{self:?}");
+            assert!(self.clocks[3].is_none_or(|sent| secured <= sent), "{self:?}");
+        }
         let first = self.clocks.iter().take_while(|clock| clock.is_some()).count();
         assert_eq!(first, happened.len(), "a clock is skipped: {self:?}");
         assert_eq!(happened.len() == 6, self.is_reply(), "{self:?}");

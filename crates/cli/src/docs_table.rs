@@ -360,12 +360,24 @@ fn error_meaning(kind: ErrorKind) -> &'static str {
         ErrorKind::ConnectTimeout => "no connection within --timeout",
         ErrorKind::ConnectRefused => "no listener, or the server refuses (ECONNREFUSED)",
         ErrorKind::ConnectReset => "a reset before the connection was established",
+        ErrorKind::HandshakeTimeout => "no progress of the TLS handshake within --timeout",
+        ErrorKind::HandshakeReset => "a reset or close by the server during the TLS handshake",
+        ErrorKind::TlsCertificate => {
+            "the server's certificate was not accepted, or this client's by the server"
+        }
+        ErrorKind::TlsProtocol => {
+            "the server does not speak TLS, has no version or cipher suite in common with this \
+             client, broke the rules, or refused by an alert"
+        }
         ErrorKind::SendTimeout => {
             "the request could not be sent within --timeout, or none of --conns was free for it"
         }
         ErrorKind::ReplyTimeout => "no byte of the reply for the length of --timeout",
         ErrorKind::Reset => "a reset after the connection was established (ECONNRESET, EPIPE)",
         ErrorKind::ClosedEarly => "the server closed before the reply was whole",
+        ErrorKind::TlsTruncated => {
+            "a reply without a length ended without TLS's word (close_notify) that it was whole"
+        }
         ErrorKind::BadReply => "the reply is not HTTP, or not what was requested",
         ErrorKind::FdUnavail => "the client had no descriptor left",
         ErrorKind::PortUnavail => "the client had no port left (EADDRNOTAVAIL)",

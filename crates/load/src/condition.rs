@@ -72,8 +72,8 @@ enum Unit {
 }
 
 /// Distributions a condition may name, in the order of `Distributions::rows`.
-const DISTRIBUTIONS: [&str; 7] =
-    ["lag", "connect", "send", "wait", "transfer", "service", "response"];
+const DISTRIBUTIONS: [&str; 8] =
+    ["lag", "connect", "handshake", "send", "wait", "transfer", "service", "response"];
 
 impl Condition {
     /// Parses `METRIC OPERATOR VALUE`, with or without spaces.

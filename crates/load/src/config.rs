@@ -2,6 +2,7 @@
 //! values without behaviour.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use weir_packet::path::{PRESETS as PATH_PRESETS, PathLaw};
@@ -12,12 +13,17 @@ pub use weir_sys::network::Network;
 use crate::measure::{ErrorKind, Interval, Timestamps};
 use crate::schedule::ArrivalLaw;
 use crate::session::{RequestId, RequestTable, SessionSource};
+use crate::tls::TlsSettings;
 
 /// The configuration of a run. Times are nanoseconds; for an optional limit, 0 means none.
 #[derive(Clone)]
 pub struct Config {
     /// Target addresses. Connections use them round-robin.
     pub addresses: Vec<SocketAddr>,
+    /// Unix socket that connections go to in place of the addresses; of the kernel's stack only.
+    pub unix_socket: Option<PathBuf>,
+    /// The TLS of all connections; `None`: plain HTTP.
+    pub tls: Option<Arc<TlsSettings>>,
     /// When sessions begin: open or closed loop.
     pub model: LoadModel,
     /// Duration of the arrivals; `u64::MAX / 4` for a run that ends with its sessions.
@@ -68,16 +74,19 @@ pub struct Config {
     pub stack: StackKind,
     /// Seed of all random draws.
     pub seed: u64,
-    /// True if each request's six timestamps are passed to [`RunObserver::requests`].
+    /// True if each request's timestamps are passed to [`RunObserver::requests`].
     pub each: bool,
 }
 
 impl Config {
     /// Returns the addresses of connection number `number`. Successive numbers go through all
     /// pairs, so that every port of every source is usable towards every destination.
-    pub(crate) fn pair(&self, number: usize) -> Option<AddressPair> {
+    pub(crate) fn pair(&self, number: usize) -> Option<AddressPair<'_>> {
+        if let Some(path) = &self.unix_socket {
+            return Some(AddressPair { destination: Destination::Unix(path), source: None });
+        }
         let destinations = self.addresses.len().max(1);
-        let destination = *self.addresses.get(number % destinations)?;
+        let destination = Destination::Inet(*self.addresses.get(number % destinations)?);
         let source = self.sources.get(number / destinations % self.sources.len().max(1)).copied();
         Some(AddressPair { destination, source })
     }
@@ -91,6 +100,11 @@ impl Config {
     /// Returns the number of connections in the background.
     pub(crate) fn background(&self) -> usize {
         self.idle.saturating_add(self.slow_senders).saturating_add(self.slow_readers)
+    }
+
+    /// Returns whether clients vanish where others close.
+    pub(crate) fn vanishes(&self) -> bool {
+        matches!(&self.stack, StackKind::Packet(packet) if packet.vanish)
     }
 
     /// Returns the deadline of a request planned for `planned_ns`; `u64::MAX` without one.
@@ -132,11 +146,20 @@ pub struct PacketConfig {
 
 /// The two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AddressPair {
-    /// Address to connect to.
-    pub(crate) destination: SocketAddr,
+pub(crate) struct AddressPair<'a> {
+    /// Where to connect to.
+    pub(crate) destination: Destination<'a>,
     /// Address to connect from; `None`: the kernel chooses.
     pub(crate) source: Option<IpAddr>,
+}
+
+/// The server's end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Destination<'a> {
+    /// An address and a port.
+    Inet(SocketAddr),
+    /// A Unix socket.
+    Unix(&'a Path),
 }
 
 /// The model of the load: when its sessions begin.
@@ -159,7 +182,7 @@ pub trait Workload: Send + Sync {
 /// A completed request, for consumers that want each one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestSample {
-    /// Its six timestamps.
+    /// Its timestamps.
     pub timestamps: Timestamps,
     /// Its number in the request table.
     pub request: RequestId,

@@ -1,4 +1,4 @@
-//! Measurements of a run: six timestamps per request, errors by kind, and counts. Each thread has
+//! Measurements of a run: seven timestamps per request, errors by kind, and counts. Each thread has
 //! its own; they are added up. Nothing here judges the numbers.
 
 use hdrhistogram::Histogram;
@@ -18,6 +18,15 @@ pub enum ErrorKind {
     ConnectRefused,
     /// Reset before the connection was known to be established.
     ConnectReset,
+    /// TLS handshake without progress for the length of the timeout.
+    HandshakeTimeout,
+    /// Reset or closed by the server during the TLS handshake.
+    HandshakeReset,
+    /// A certificate was not accepted: the server's by this client, or the client's by the server.
+    TlsCertificate,
+    /// The server does not speak TLS, broke its rules, has no version or cipher suite in common
+    /// with this client, or refused by an alert.
+    TlsProtocol,
     /// Request not sent within the timeout: the socket buffer stayed full, or none of a fixed
     /// number of connections became free.
     SendTimeout,
@@ -27,6 +36,9 @@ pub enum ErrorKind {
     Reset,
     /// The server closed the connection before the reply was complete.
     ClosedEarly,
+    /// The server ended the connection without close_notify (RFC 8446 section 6.1), and only that
+    /// end would have shown that the reply was complete.
+    TlsTruncated,
     /// The data received is not HTTP, or was not requested.
     BadReply,
     /// No file descriptor available on this side: EMFILE, ENFILE, or the run's own limit. The
@@ -45,14 +57,19 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// All kinds, in the order in which they are counted and shown.
-    pub const ALL: [ErrorKind; 13] = [
+    pub const ALL: [ErrorKind; 18] = [
         ErrorKind::ConnectTimeout,
         ErrorKind::ConnectRefused,
         ErrorKind::ConnectReset,
+        ErrorKind::HandshakeTimeout,
+        ErrorKind::HandshakeReset,
+        ErrorKind::TlsCertificate,
+        ErrorKind::TlsProtocol,
         ErrorKind::SendTimeout,
         ErrorKind::ReplyTimeout,
         ErrorKind::Reset,
         ErrorKind::ClosedEarly,
+        ErrorKind::TlsTruncated,
         ErrorKind::BadReply,
         ErrorKind::FdUnavail,
         ErrorKind::PortUnavail,
@@ -67,10 +84,15 @@ impl ErrorKind {
             ErrorKind::ConnectTimeout => "connect-timeout",
             ErrorKind::ConnectRefused => "connect-refused",
             ErrorKind::ConnectReset => "connect-reset",
+            ErrorKind::HandshakeTimeout => "handshake-timeout",
+            ErrorKind::HandshakeReset => "handshake-reset",
+            ErrorKind::TlsCertificate => "tls-certificate",
+            ErrorKind::TlsProtocol => "tls-protocol",
             ErrorKind::SendTimeout => "send-timeout",
             ErrorKind::ReplyTimeout => "reply-timeout",
             ErrorKind::Reset => "reset",
             ErrorKind::ClosedEarly => "closed-early",
+            ErrorKind::TlsTruncated => "tls-truncated",
             ErrorKind::BadReply => "bad-reply",
             ErrorKind::FdUnavail => "fd-unavail",
             ErrorKind::PortUnavail => "port-unavail",
@@ -116,7 +138,7 @@ impl Errors {
     }
 }
 
-/// The six timestamps of a request, nanoseconds since the run began; 0 for an event that did not
+/// The seven timestamps of a request, nanoseconds since the run began; 0 for an event that did not
 /// happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timestamps {
@@ -126,6 +148,8 @@ pub struct Timestamps {
     pub started_ns: u64,
     /// Time at which its connection was known to be established; on an open connection, the start.
     pub connected_ns: u64,
+    /// Time at which its TLS handshake was done; on an open connection, the start. 0 without TLS.
+    pub secured_ns: u64,
     /// Time at which the kernel had accepted its first byte.
     pub sent_ns: u64,
     /// Time at which the first byte of the reply was read.
@@ -202,7 +226,10 @@ pub struct Distributions {
     pub lag: TimeHistogram,
     /// Actual start to connected, of every connection established.
     pub connect: TimeHistogram,
-    /// Connected to first byte sent, of complete replies (as are the next four).
+    /// Connected to secured, of every TLS handshake done.
+    pub handshake: TimeHistogram,
+    /// Connected, or secured with TLS, to first byte sent, of complete replies (as are the next
+    /// four).
     pub send: TimeHistogram,
     /// First byte sent to first byte received.
     pub wait: TimeHistogram,
@@ -221,11 +248,12 @@ impl Distributions {
             planned_ns,
             started_ns,
             connected_ns,
+            secured_ns,
             sent_ns,
             first_byte_ns,
             last_byte_ns,
         } = *timestamps;
-        self.send.record(sent_ns.saturating_sub(connected_ns));
+        self.send.record(sent_ns.saturating_sub(connected_ns.max(secured_ns)));
         self.wait.record(first_byte_ns.saturating_sub(sent_ns));
         self.transfer.record(last_byte_ns.saturating_sub(first_byte_ns));
         self.service.record(last_byte_ns.saturating_sub(started_ns));
@@ -233,10 +261,11 @@ impl Distributions {
     }
 
     /// Returns each distribution with its name, in the order of the timestamps.
-    pub fn rows(&self) -> [(&'static str, &TimeHistogram); 7] {
+    pub fn rows(&self) -> [(&'static str, &TimeHistogram); 8] {
         [
             ("lag", &self.lag),
             ("connect", &self.connect),
+            ("handshake", &self.handshake),
             ("send", &self.send),
             ("wait", &self.wait),
             ("transfer", &self.transfer),
@@ -249,6 +278,7 @@ impl Distributions {
     pub fn add(&mut self, other: &Distributions) {
         self.lag.add(&other.lag);
         self.connect.add(&other.connect);
+        self.handshake.add(&other.handshake);
         self.send.add(&other.send);
         self.wait.add(&other.wait);
         self.transfer.add(&other.transfer);
@@ -274,6 +304,10 @@ pub struct Counts {
     pub connects: u64,
     /// Connections established.
     pub connected: u64,
+    /// TLS handshakes done.
+    pub handshakes: u64,
+    /// Handshakes among them that resumed an earlier session.
+    pub handshakes_resumed: u64,
     /// Complete replies.
     pub replies: u64,
     /// Complete replies by status class, 1xx to 5xx.
@@ -292,10 +326,10 @@ pub struct Counts {
     /// Sessions that continued on a new connection, because the server had closed the old one
     /// between two requests, as it may.
     pub reconnects: u64,
-    /// Bytes sent.
+    /// Bytes sent; with TLS, of what was encrypted.
     #[serde(rename = "sent_bytes")]
     pub bytes_out: u64,
-    /// Bytes received, heads and bodies.
+    /// Bytes received, heads and bodies; with TLS, decrypted.
     #[serde(rename = "received_bytes")]
     pub bytes_in: u64,
     /// Bytes of reply heads, within `bytes_in`.
@@ -334,6 +368,8 @@ impl Counts {
             (&mut self.sent, other.sent),
             (&mut self.connects, other.connects),
             (&mut self.connected, other.connected),
+            (&mut self.handshakes, other.handshakes),
+            (&mut self.handshakes_resumed, other.handshakes_resumed),
             (&mut self.replies, other.replies),
             (&mut self.abandoned, other.abandoned),
             (&mut self.sessions, other.sessions),

@@ -13,6 +13,7 @@ mod packet;
 mod probe;
 mod runs;
 mod times;
+mod tls;
 
 /// The program under test.
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

@@ -26,6 +26,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         "weir-load",
         &[
             &["measure", "schedule", "session"],
+            &["tls"],
             &["config", "workload"],
             &["driver", "link"],
             &["audit", "capacity_check", "condition", "packet_setup", "scan"],

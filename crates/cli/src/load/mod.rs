@@ -1,8 +1,9 @@
 //! `weir load`: turns options into a run, and its measurements into printed output.
 //!
-//! `plan` builds a configuration from the options (with `target`, `connections`, `workload`,
-//! `input` and `resources`); `run` runs it and prints the results (with `progress`, `screen` and
-//! `output`). Driving a load, measuring it and interpreting the results are all in `weir-load`.
+//! `plan` builds a configuration from the options (with `target`, `connections`, `tls`,
+//! `workload`, `input` and `resources`); `run` runs it and prints the results (with `progress`,
+//! `screen` and `output`). Driving a load, measuring it and interpreting the results are all in
+//! `weir-load`.
 
 mod connections;
 mod day;
@@ -18,6 +19,7 @@ mod run;
 mod scan;
 mod target;
 mod time;
+mod tls;
 mod trace;
 mod workload;
 
@@ -95,6 +97,10 @@ mod tests {
             ("--slow-rate 0 http://h/", "--idle"),
             ("--background-rate 0 http://h/", "above 0"),
             ("--http 2 http://h/", "1.1"),
+            ("--tls-version 1.1 https://h/", "1.2"),
+            ("--insecure --cacert x https://h/", "--cacert"),
+            ("--key x https://h/", "--cert"),
+            ("--unix-socket x --connect-to h:1 http://h/", "--connect-to"),
             ("--close never http://h/", "reset"),
             ("--header X http://h/", "NAME: VALUE"),
             ("--fail-if p99 http://h/", "operator"),

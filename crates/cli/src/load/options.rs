@@ -13,6 +13,7 @@ use weir_load::workload::NamedWorkload;
 use weir_load::workload::sessions::{Wlog, Wsess, Wsesslog, Wset};
 use weir_load::workload::small::WEIR_HEAD_BYTES;
 
+use super::tls::TlsOptions;
 use crate::options::CpuList;
 use crate::values;
 
@@ -58,7 +59,7 @@ pub(crate) enum LoadTask {
 /// Options of a single run.
 #[derive(Debug, Args)]
 pub(crate) struct RunOptions {
-    /// Target URL: http://HOST:PORT/PATH
+    /// Target URL: http://HOST:PORT/PATH, or https://…
     #[arg(value_name = "URL", required = true)]
     pub url: Option<String>,
 
@@ -75,7 +76,7 @@ pub(crate) struct RunOptions {
 /// Options of a scan, which is a series of runs.
 #[derive(Debug, Args)]
 pub(crate) struct ScanOptions {
-    /// Target URL: http://HOST:PORT/PATH
+    /// Target URL: http://HOST:PORT/PATH, or https://…
     #[arg(value_name = "URL")]
     pub url: String,
 
@@ -242,6 +243,14 @@ pub(crate) struct ConnOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_conns: Option<u32>,
 
+    /// Address to connect to in place of the URL's, which requests and certificates still name
+    #[arg(long, value_name = "HOST:PORT")]
+    pub connect_to: Option<String>,
+
+    /// Unix socket to connect to in place of the URL's address
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["connect_to", "source"])]
+    pub unix_socket: Option<PathBuf>,
+
     /// HTTP version of the requests
     #[arg(long, value_name = "VERSION", default_value = "1.1")]
     pub http: Http,
@@ -260,6 +269,8 @@ pub(crate) struct ConnOptions {
     #[arg(long, value_name = "LIST", value_parser = crate::options::cpu_list)]
     pub cpus: Option<CpuList>,
 
+    #[command(flatten)]
+    pub tls: TlsOptions,
     #[command(flatten)]
     pub stack: StackOptions,
 }

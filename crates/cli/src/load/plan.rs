@@ -60,7 +60,7 @@ pub(crate) struct ScanRuns {
 pub(crate) fn run(options: &RunOptions) -> Result<RunPlan, String> {
     let arrivals = &options.arrivals;
     let conns = connections::conns(&options.conns, arrivals.closed.is_some())?;
-    let target = Target::parse(options.url.as_deref().unwrap_or_default())?;
+    let target = target(options.url.as_deref().unwrap_or_default(), &options.conns)?;
     let work = workload::work(&options.workload, &options.conns, conns.shape, &target)?;
     let model = match (arrivals.closed, &work.arrivals) {
         (Some(conns), _) => LoadModel::Closed(conns as usize),
@@ -95,7 +95,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<RunPlan, String> {
 pub(crate) fn scan(options: &ScanOptions) -> Result<ScanRuns, String> {
     let search = &options.search;
     let conns = connections::conns(&options.conns, false)?;
-    let target = Target::parse(&options.url)?;
+    let target = target(&options.url, &options.conns)?;
     let work = workload::work(&options.workload, &options.conns, conns.shape, &target)?;
     if work.sessions.is_some() {
         let why = "a scan needs a workload without an end: not --wsess, --wsesslog, --wlog n or \
@@ -137,6 +137,12 @@ impl ScanRuns {
         plan.audit.rates_only = !self.times_judged;
         Ok(plan)
     }
+}
+
+fn target(url: &str, options: &ConnOptions) -> Result<Target, String> {
+    let mut target = Target::parse(url)?;
+    options.connect_to.as_deref().map_or(Ok(()), |to| target.connect_to(to))?;
+    Ok(target)
 }
 
 fn law(name: &str, rate: Option<f64>) -> Result<ArrivalLaw, String> {
@@ -207,6 +213,7 @@ impl UncheckedPlan {
         work: PlannedWorkload,
         schedule: ScheduleSettings,
     ) -> Result<Self, String> {
+        let tls = options.tls.settings(target)?;
         let cpus = options.cpus.as_ref().map(|list| list.0.clone()).unwrap_or_default();
         resources::check_cpus(&cpus)?;
         let Clients { sources, addresses, stack, resources } = clients(options, target, &cpus)?;
@@ -214,6 +221,8 @@ impl UncheckedPlan {
         let BuiltWorkload { workload, requests } = work.built;
         let config = Config {
             addresses,
+            unix_socket: options.unix_socket.clone(),
+            tls,
             model,
             duration_ns,
             arrivals_max: 0,
@@ -239,7 +248,10 @@ impl UncheckedPlan {
             seed,
             each: false,
         };
-        let description = description(&config, conns, target, work.name);
+        let description = RunDescription {
+            tls: config.tls.is_some().then(|| options.tls.description()),
+            ..description(&config, conns, target, work.name)
+        };
         let ports_for_s = duration_ns as f64 / 1e9;
         Ok(Self { config, description, resources, client_closes: conns.client_closes, ports_for_s })
     }
@@ -289,7 +301,8 @@ impl UncheckedPlan {
         audit::AuditInput {
             closed: matches!(self.config.model, LoadModel::Closed(_)),
             threads: self.config.threads,
-            ports,
+            // A Unix socket's connections have none.
+            ports: if self.config.unix_socket.is_some() { 0 } else { ports },
             port_hold_ns: if self.client_closes { (time_wait_s * 1e9) as u64 } else { 0 },
             descriptors: allowed.map_or(free, |most| most.min(free)),
             rates_only: false,
@@ -321,6 +334,11 @@ fn clients(options: &ConnOptions, target: &Target, cpus: &[usize]) -> Result<Cli
         if let Some((_, option)) = only.into_iter().find(|(is_given, _)| *is_given) {
             return Err(format!("{option} is for --stack packet"));
         }
+        if options.unix_socket.is_some() {
+            let resources = resources::unix_resources(&resources::resources(&[], &[], cpus));
+            let (sources, addresses) = (Vec::new(), Vec::new());
+            return Ok(Clients { sources, addresses, stack: StackKind::Kernel, resources });
+        }
         let sources =
             options.source.as_deref().map_or(Ok(Vec::new()), capacity_check::parse_sources)?;
         let addresses = target.resolve(sources.first().copied())?;
@@ -328,6 +346,9 @@ fn clients(options: &ConnOptions, target: &Target, cpus: &[usize]) -> Result<Cli
         sources.iter().try_for_each(check_local)?;
         let resources = resources::resources(&sources, &addresses, cpus);
         return Ok(Clients { sources, addresses, stack: StackKind::Kernel, resources });
+    }
+    if options.unix_socket.is_some() {
+        return Err("--unix-socket is for --stack kernel".into());
     }
     let addresses = target.resolve(None)?;
     let packet = packet_setup::prepare(PacketRequest {
@@ -382,6 +403,7 @@ fn description(
         deadline_ns: config.deadline_ns,
         threads: config.threads,
         seed: config.seed,
+        tls: None,
         connections: connections(config, conns, target),
         command: time::command_line(std::env::args_os()),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -412,10 +434,11 @@ fn connections(config: &Config, conns: ConnectionSettings, target: &Target) -> V
         rate => format!("requests sent at {rate} bytes/s"),
     }));
     connections.extend(features.map(|(_, feature)| feature.into()));
+    connections.extend(config.unix_socket.as_ref().map(|path| format!("at {}", path.display())));
     if let StackKind::Packet(packet) = &config.stack {
         connections.extend(packet_features(packet));
     }
-    if target.is_named() {
+    if target.is_named() && !config.addresses.is_empty() {
         let addresses: Vec<_> = config.addresses.iter().map(ToString::to_string).collect();
         connections.push(format!("at {}", addresses.join(", ")));
     }
@@ -618,6 +641,20 @@ mod tests {
             description.url
         );
         assert!(description.workload.len() < 250, "{}", description.workload);
+    }
+
+    #[test]
+    fn tls_is_described_and_a_unix_socket_has_no_ports() {
+        let mut options = run_options("--insecure --unix-socket /run/x");
+        options.url = Some("https://example.org/".into());
+        let RunPlan { config, description, audit, .. } = run(&options).unwrap();
+        assert!(config.tls.is_some() && config.addresses.is_empty());
+        assert_eq!(config.unix_socket, Some("/run/x".into()));
+        let words = "TLS 1.3 or 1.2, full handshakes, certificates not checked";
+        assert_eq!(description.tls.as_deref(), Some(words));
+        assert_eq!((description.connections, audit.ports), (vec!["at /run/x".to_owned()], 0));
+        options.url = Some("http://example.org/".into());
+        assert!(run(&options).map(|_| ()).unwrap_err().contains("--insecure is for https://"));
     }
 
     #[test]

@@ -38,6 +38,11 @@ pub(crate) fn resources(sources: &[IpAddr], addresses: &[SocketAddr], cpus: &[us
     }
 }
 
+/// Returns the resources of connections to a Unix socket, which have no ports.
+pub(crate) fn unix_resources(kernel: &Resources) -> Resources {
+    Resources { ports: u32::MAX, time_wait_s: 0.0, tw_reuse_s: None, ..kernel.clone() }
+}
+
 /// Ports of a client that has them all, behind the system ports (RFC 6335 section 6).
 const PORTS_OF_A_CLIENT: u32 = 64_511;
 

@@ -21,25 +21,23 @@ pub(crate) struct Target {
     pub query: Option<String>,
     host: Host,
     port: u16,
+    /// True for HTTPS.
+    pub is_secure: bool,
+    /// Where to connect to, if that is not the host: `--connect-to`.
+    connect_to: Option<(Host, u16)>,
 }
 
 impl Target {
     /// Parses `text`. Without a scheme it is taken for HTTP.
     ///
     /// # Errors
-    /// A sentence: it is not a URL, has no host, or has a scheme other than HTTP.
+    /// A sentence: it is not a URL, has no host, or has a scheme other than HTTP and HTTPS.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let refusal = |why: &str| format!("{text}: {why}");
         let full = if text.contains("://") { text.into() } else { format!("http://{text}") };
         let (scheme, rest) = full.split_once("://").unwrap_or_default();
-        match scheme.to_ascii_lowercase().as_str() {
-            "http" => {}
-            "https" => {
-                let why = "weir load does not speak TLS; load the server's plain HTTP port, or \
-                           put something that ends TLS, such as stunnel, between the two";
-                return Err(refusal(why));
-            }
-            _ => return Err(refusal("a URL is http://HOST[:PORT][/PATH]")),
+        if !["http", "https"].contains(&scheme.to_ascii_lowercase().as_str()) {
+            return Err(refusal("a URL is http://HOST[:PORT][/PATH], or https://…"));
         }
         // The URL standard would take the path's first part for the host.
         if rest.is_empty() || rest.starts_with(['/', '\\', '?', '#', ':']) {
@@ -59,14 +57,43 @@ impl Target {
         let port = url.port();
         let host = url.host()?.to_owned();
         let authority = port.map_or_else(|| host.to_string(), |port| format!("{host}:{port}"));
+        let (scheme, path) = (url.scheme(), url.path());
         Some(Self {
-            url: format!("http://{authority}{}", url.path()) + &query_suffix(url.query()),
+            url: format!("{scheme}://{authority}{path}") + &query_suffix(url.query()),
             authority,
             path: url.path().into(),
             query: url.query().map(Into::into),
             host,
-            port: port.unwrap_or(80),
+            port: url.port_or_known_default()?,
+            is_secure: scheme == "https",
+            connect_to: None,
         })
+    }
+
+    /// Sets the address to connect to: `HOST:PORT`.
+    ///
+    /// # Errors
+    /// A sentence: it is not that.
+    pub(crate) fn connect_to(&mut self, text: &str) -> Result<(), String> {
+        let wrong = || format!("--connect-to {text}: it is HOST:PORT");
+        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let host = Host::parse(host).map_err(|_| wrong())?;
+        let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?;
+        self.connect_to = Some((host, port));
+        Ok(())
+    }
+
+    /// Returns the host as certificates name it: an address without brackets.
+    pub(crate) fn host_name(&self) -> String {
+        match &self.host {
+            Host::Ipv6(ip) => ip.to_string(),
+            host => host.to_string(),
+        }
+    }
+
+    /// Returns where to connect to.
+    fn endpoint(&self) -> (&Host, u16) {
+        self.connect_to.as_ref().map_or((&self.host, self.port), |(host, port)| (host, *port))
     }
 
     /// Returns the request target: path and query.
@@ -74,26 +101,27 @@ impl Target {
         format!("{}{}", self.path, query_suffix(self.query.as_deref()))
     }
 
-    /// Returns whether the host is a name.
+    /// Returns whether the addresses connected to do not stand in the URL.
     pub(crate) fn is_named(&self) -> bool {
-        matches!(self.host, Host::Domain(_))
+        self.connect_to.is_some() || matches!(self.host, Host::Domain(_))
     }
 
-    /// Resolves the host to its addresses of one family: that of `source`, or else IPv4 if it has
-    /// any.
+    /// Resolves the host to connect to, to its addresses of one family: that of `source`, or else
+    /// IPv4 if it has any.
     ///
     /// # Errors
     /// A sentence: there is no such host, or it has no address of that family.
     pub(crate) fn resolve(&self, source: Option<IpAddr>) -> Result<Vec<SocketAddr>, String> {
-        let resolved = match &self.host {
-            Host::Ipv4(ip) => vec![SocketAddr::new((*ip).into(), self.port)],
-            Host::Ipv6(ip) => vec![SocketAddr::new((*ip).into(), self.port)],
-            Host::Domain(name) => (name.as_str(), self.port)
+        let (host, port) = self.endpoint();
+        let resolved = match host {
+            Host::Ipv4(ip) => vec![SocketAddr::new((*ip).into(), port)],
+            Host::Ipv6(ip) => vec![SocketAddr::new((*ip).into(), port)],
+            Host::Domain(name) => (name.as_str(), port)
                 .to_socket_addrs()
                 .map_err(|error| format!("{name}: the host has no address: {error}"))?
                 .collect(),
         };
-        one_family(&resolved, source).map_err(|why| format!("{}: {why}", self.host))
+        one_family(&resolved, source).map_err(|why| format!("{host}: {why}"))
     }
 }
 
@@ -147,6 +175,9 @@ mod tests {
             ("127.0.0.1:8080", ("http://127.0.0.1:8080/", "127.0.0.1:8080", "/")),
             ("localhost:81/x y", ("http://localhost:81/x%20y", "localhost:81", "/x%20y")),
             ("http://[::1]:8080/", ("http://[::1]:8080/", "[::1]:8080", "/")),
+            ("https://h", ("https://h/", "h", "/")),
+            ("HTTPS://h:443/a", ("https://h/a", "h", "/a")),
+            ("https://h:80/", ("https://h:80/", "h:80", "/")),
             ("http://h?q=http://x", ("http://h/?q=http://x", "h", "/?q=http://x")),
         ];
         for (text, (url, authority, asked)) in table {
@@ -157,8 +188,6 @@ mod tests {
     #[test]
     fn an_invalid_target_is_refused_in_a_sentence() {
         let table = [
-            ("https://h/", "does not speak TLS"),
-            ("HTTPS://h/", "does not speak TLS"),
             ("ftp://h/", "a URL is http://HOST"),
             ("http://", "no host"),
             ("http:///x", "no host"),
@@ -199,7 +228,23 @@ mod tests {
         assert_eq!(target.resolve(None), Ok(vec!["127.0.0.1:8080".parse().unwrap()]));
         assert!(target.resolve(Some("::1".parse().unwrap())).unwrap_err().contains("IPv6"));
         assert!(!target.is_named());
+        assert_eq!(target.host_name(), "127.0.0.1");
         let named = Target::parse("http://localhost:1/").unwrap();
         assert!(named.is_named() && named.resolve(None).is_ok());
+    }
+
+    #[test]
+    fn another_address_may_be_connected_to_than_the_url_s() {
+        let mut target = Target::parse("https://example.org/x").unwrap();
+        assert!(target.is_secure);
+        for (to, address) in [("127.0.0.1:8443", "127.0.0.1:8443"), ("[::1]:1", "[::1]:1")] {
+            target.connect_to(to).unwrap();
+            assert_eq!(target.resolve(None), Ok(vec![address.parse().unwrap()]));
+            assert_eq!((target.authority.as_str(), target.is_named()), ("example.org", true));
+        }
+        for wrong in ["h", "h:", "h:0", ":80", "h:x", "h:80/x"] {
+            assert!(target.connect_to(wrong).unwrap_err().contains("HOST:PORT"), "{wrong}");
+        }
+        assert_eq!(Target::parse("https://[::1]/").unwrap().host_name(), "::1");
     }
 }

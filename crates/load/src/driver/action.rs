@@ -13,6 +13,8 @@ pub(super) enum Action {
     Connect,
     /// Take the result of the connect: `Exchange::connect_checked`.
     CheckConnect,
+    /// Continue the TLS handshake: `Exchange::handshaken`.
+    Handshake,
     /// Write `Exchange::unsent`: `Exchange::written`.
     Send,
     /// Watch the socket: `Exchange::watched` or `Exchange::watch_failed`.
@@ -80,7 +82,10 @@ pub(super) struct SocketEvent {
 /// Maps an error of socket, bind, connect or the first write to its kind.
 pub(super) fn connect_error_kind(error: &io::Error) -> ErrorKind {
     match error.kind() {
-        io::ErrorKind::ConnectionRefused => ErrorKind::ConnectRefused,
+        // The last two are of a Unix socket: none is there, or its queue is full.
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound | io::ErrorKind::WouldBlock => {
+            ErrorKind::ConnectRefused
+        }
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => ErrorKind::ConnectReset,
         io::ErrorKind::TimedOut => ErrorKind::ConnectTimeout,
         io::ErrorKind::InvalidData => ErrorKind::TcpViolation,

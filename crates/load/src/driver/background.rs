@@ -7,12 +7,14 @@ use std::io;
 
 use weir_http1::reply_parser::{ReplyParser, State};
 
-use super::action::{Interest, SocketEvent};
+use super::action::{Action, Interest, SocketEvent};
 use super::recorder::Recorder;
 use super::send_pacer::{PartRate, TICK_NS};
 use super::stack::{Purpose, Stack};
+use super::stream::{Delivery, Stream};
 use crate::config::Config;
 use crate::session::RequestId;
+use crate::tls::Connector;
 
 /// Delay before a lost connection is reopened.
 const REOPEN_DELAY_NS: u64 = 100_000_000;
@@ -45,7 +47,7 @@ impl Kind {
 /// A client. There may be a million idle ones: what only a slow one needs stands elsewhere.
 struct Client<K> {
     kind: Kind,
-    socket: Option<K>,
+    stream: Option<Stream<K>>,
     /// The request and the reply of a slow client under way.
     request: Option<Box<SlowRequest>>,
 }
@@ -60,6 +62,8 @@ struct SlowRequest {
 /// The background connections of a thread. Their slots come before those of the load.
 pub(super) struct Background<'a, K> {
     config: &'a Config,
+    /// Makes the TLS of connections; `None`: they have none.
+    connector: Option<Connector>,
     clients: Vec<Client<K>>,
     /// Slots to open, each with the earliest time to do so.
     absent: VecDeque<(u32, u64)>,
@@ -76,7 +80,7 @@ pub(super) struct Background<'a, K> {
 
 impl<'a, K> Background<'a, K> {
     /// Creates the share of thread `index`, with nothing open yet.
-    pub(super) fn new(config: &'a Config, index: usize) -> Self {
+    pub(super) fn new(config: &'a Config, connector: Option<Connector>, index: usize) -> Self {
         let kinds = [
             (Kind::Idle, config.idle),
             (Kind::SlowSender, config.slow_senders),
@@ -85,11 +89,12 @@ impl<'a, K> Background<'a, K> {
         let clients: Vec<Client<K>> = kinds
             .into_iter()
             .flat_map(|(kind, all)| std::iter::repeat_n(kind, config.share(all, index)))
-            .map(|kind| Client { kind, socket: None, request: None })
+            .map(|kind| Client { kind, stream: None, request: None })
             .collect();
         let rate = (config.background_rate / config.threads.max(1) as f64).max(0.001);
         Self {
             config,
+            connector,
             absent: (0..clients.len() as u32).map(|slot| (slot, 0)).collect(),
             clients,
             slow: VecDeque::new(),
@@ -158,17 +163,20 @@ impl<'a, K> Background<'a, K> {
         recorder.counts_at(u64::MAX).background_opened += 1;
         let kind = self.clients[slot as usize].kind;
         match self.connect(kind, stack) {
-            Ok(socket) => {
+            Ok(stream) => {
                 let mut request = None;
                 if kind == Kind::Idle {
+                    // With TLS there is something to send once it is connected.
+                    let wanted =
+                        if stream.is_secure() { Interest::ReadWrite } else { Interest::Read };
                     // One that cannot be watched is open all the same; its end goes unnoticed.
-                    let _ = stack.watch(&socket, slot.into(), Interest::Read, None);
+                    let _ = stack.watch(stream.socket(), slot.into(), wanted, None);
                 } else {
                     self.slow.push_back((now_ns + self.rate().interval_ns, slot));
                     request = Some(Box::new(SlowRequest { sent: 0, parser: self.parser() }));
                 }
                 let client = &mut self.clients[slot as usize];
-                (client.socket, client.request) = (Some(socket), request);
+                (client.stream, client.request) = (Some(stream), request);
                 self.open += 1;
             }
             Err(_) => {
@@ -178,13 +186,19 @@ impl<'a, K> Background<'a, K> {
         }
     }
 
-    fn connect(&mut self, kind: Kind, stack: &mut impl Stack<Socket = K>) -> io::Result<K> {
+    fn connect(&mut self, kind: Kind, stack: &mut impl Stack<Socket = K>) -> io::Result<Stream<K>> {
         self.next_pair = self.next_pair.wrapping_add(1);
+        let tls = self.connector.as_ref().map(Connector::connect).transpose();
+        let tls = tls.map_err(io::Error::other)?;
         let pair = self.config.pair(self.next_pair).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        stack.open(pair, kind.purpose())
+        let mut stream = Stream::new(stack.open(pair, kind.purpose())?);
+        if let Some(tls) = tls {
+            stream.secure(tls);
+        }
+        Ok(stream)
     }
 
-    /// Handles an event on an idle connection: its end, or unsolicited data.
+    /// Handles an event on an idle connection: its end, unsolicited data, or a step of its TLS.
     pub(super) fn event(
         &mut self,
         slot: u32,
@@ -197,15 +211,11 @@ impl<'a, K> Background<'a, K> {
         if event.hung_up {
             return self.lose(slot, now_ns, stack, recorder);
         }
-        let Some(client) = self.clients.get(slot as usize) else { return };
-        let Some(socket) = &client.socket else { return };
-        for _ in 0..READS_MAX {
-            if !matches!(stack.read(socket, buffer), Ok(1..)) {
-                return;
-            }
+        let Some(client) = self.clients.get_mut(slot as usize) else { return };
+        let Some(stream) = &mut client.stream else { return };
+        if !stays_quiet(stream, stack, buffer) {
+            self.lose(slot, now_ns, stack, recorder);
         }
-        // It will not be quiet.
-        self.lose(slot, now_ns, stack, recorder);
     }
 
     /// Closes a connection that has ended, and schedules it to be reopened.
@@ -217,18 +227,19 @@ impl<'a, K> Background<'a, K> {
         recorder: &mut Recorder,
     ) {
         let Some(client) = self.clients.get_mut(slot as usize) else { return };
-        let Some(socket) = client.socket.take() else { return };
+        let Some(stream) = client.stream.take() else { return };
         client.request = None;
-        stack.close(socket, false);
+        stack.close(stream.into_socket(), false);
         self.open -= 1;
         recorder.counts_at(u64::MAX).background_lost += 1;
         self.absent.push_back((slot, now_ns + REOPEN_DELAY_NS));
     }
 
     /// Closes all connections, at the end of the run.
-    pub(super) fn close_all(&mut self, stack: &mut impl Stack<Socket = K>) {
-        for socket in self.clients.iter_mut().filter_map(|client| client.socket.take()) {
-            stack.close(socket, false);
+    pub(super) fn close_all(&mut self, stack: &mut impl Stack<Socket = K>, buffer: &mut [u8]) {
+        let is_silent = self.config.vanishes();
+        for stream in self.clients.iter_mut().filter_map(|client| client.stream.take()) {
+            stream.close(stack, buffer, false, is_silent);
         }
     }
 
@@ -274,17 +285,20 @@ impl<'a, K> Background<'a, K> {
         buffer: &mut [u8],
         recorder: &mut Recorder,
     ) -> bool {
-        let (part_bytes, parser) = (self.rate().bytes, self.parser());
+        let part_bytes = self.rate().bytes;
         let Some(client) = self.clients.get_mut(slot as usize) else { return false };
-        let Client { kind, socket: Some(socket), request: Some(slow) } = client else {
+        let Client { kind, stream: Some(stream), request: Some(slow) } = client else {
             return false;
         };
+        if stream.is_handshaking() {
+            return stream.handshake(stack, buffer, true, false).is_ok();
+        }
         let Some(request) = self.config.requests.get(RequestId(0)) else { return false };
         let rest = request.keep.get(slow.sent..).unwrap_or_default();
         let would_block = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
         if !rest.is_empty() {
             let most = if *kind == Kind::SlowSender { part_bytes } else { rest.len() };
-            return match stack.write(socket, &rest[..rest.len().min(most)]) {
+            return match stream.write(stack, &rest[..rest.len().min(most)]) {
                 Ok(bytes) => {
                     slow.sent += bytes;
                     true
@@ -294,24 +308,88 @@ impl<'a, K> Background<'a, K> {
         }
         let most = if *kind == Kind::SlowReader { part_bytes } else { buffer.len() };
         let room = buffer.len().min(most);
-        match stack.read(socket, &mut buffer[..room]) {
-            Ok(0) => {
-                let whole = slow.parser.started() && slow.parser.eof().is_ok();
-                recorder.counts_at(u64::MAX).background_replies += u64::from(whole);
-                false
+        let head_only = request.head_only;
+        let received = |delivery: Delivery<'_>| slow.received(delivery, head_only, recorder);
+        let read = read(stream, stack, &mut buffer[..room], received);
+        read.is_ok_and(|read| read != Read::Ended)
+    }
+}
+
+impl SlowRequest {
+    /// Handles a part of the reply; returns whether to keep the connection. `head_only`: replies
+    /// have no body.
+    fn received(
+        &mut self,
+        delivery: Delivery<'_>,
+        head_only: bool,
+        recorder: &mut Recorder,
+    ) -> bool {
+        let Delivery::Bytes(bytes @ [_, ..]) = delivery else {
+            let is_whole = self.parser.started() && self.parser.eof().is_ok();
+            recorder.counts_at(u64::MAX).background_replies += u64::from(is_whole);
+            return false;
+        };
+        match self.parser.advance(bytes) {
+            Ok(progress) if progress.state == State::Done => {
+                let goes_on = self.parser.keeps_open();
+                recorder.counts_at(u64::MAX).background_replies += 1;
+                self.sent = 0;
+                self.parser = ReplyParser::new(head_only);
+                goes_on
             }
-            Ok(bytes) => match slow.parser.advance(&buffer[..bytes]) {
-                Ok(progress) if progress.state == State::Done => {
-                    let goes_on = slow.parser.keeps_open();
-                    recorder.counts_at(u64::MAX).background_replies += 1;
-                    slow.sent = 0;
-                    slow.parser = parser;
-                    goes_on
-                }
-                Ok(_) => true,
-                Err(_) => false,
-            },
-            Err(error) => would_block(&error),
+            Ok(_) => true,
+            Err(_) => false,
         }
     }
+}
+
+/// Result of a read in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Read {
+    /// There was something.
+    Some,
+    /// There was nothing.
+    Nothing,
+    /// The connection is of no further use.
+    Ended,
+}
+
+/// Reads once, and hands what it was to `received`, which returns whether to keep the connection.
+///
+/// # Errors
+/// Errors of recv(2).
+fn read<S: Stack>(
+    stream: &mut Stream<S::Socket>,
+    stack: &mut S,
+    buffer: &mut [u8],
+    mut received: impl FnMut(Delivery<'_>) -> bool,
+) -> io::Result<Read> {
+    let bytes = match stream.read(stack, buffer) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Read::Nothing),
+        Err(error) => return Err(error),
+    };
+    let delivered = stream.deliver(buffer.get(..bytes).unwrap_or_default(), |delivery| {
+        if received(delivery) { Action::Read } else { Action::Close }
+    });
+    Ok(if delivered == Ok(Action::Read) { Read::Some } else { Read::Ended })
+}
+
+/// Reads what has come on an idle connection; returns whether to keep it.
+fn stays_quiet<S: Stack>(stream: &mut Stream<S::Socket>, stack: &mut S, buffer: &mut [u8]) -> bool {
+    if stream.is_handshaking() {
+        let progress = stream.handshake(stack, buffer, true, false);
+        let is_done = progress.as_ref().is_ok_and(|progress| progress.resumed.is_some());
+        return progress.is_ok() && (!is_done || stream.flush(stack).is_ok());
+    }
+    for _ in 0..READS_MAX {
+        let is_content = |delivery: Delivery<'_>| matches!(delivery, Delivery::Bytes([_, ..]));
+        match read(stream, stack, buffer, is_content) {
+            Ok(Read::Some) => {}
+            Ok(Read::Nothing) => return true,
+            Ok(Read::Ended) | Err(_) => return false,
+        }
+    }
+    // It will not be quiet.
+    false
 }

@@ -5,10 +5,11 @@
 //!          ┌──────────────── End ◄────────────────┬───────────────────────┐
 //!          ▼                                      │                       │
 //!        Idle ── begin ──► Connecting ──► Sending ──► Receiving ──► AwaitingClose
-//!          │                    ▲            ▲            │
-//!          │                    │            │          Think
-//!          └── begin, if open ──┼────────────┤            ▼
-//!                               └── resume ──┴──────── Thinking
+//!          │                 ▲    │         ▲  ▲          │
+//!          │                 │    └► Hand- ─┘  │        Think
+//!          │                 │       shaking   │          ▼
+//!          └─ begin, if open ┼─────────────────┤
+//!                            └─── resume ──────┴────── Thinking
 //! ```
 //!
 //! The worker calls [`Exchange::begin`] for an arrival, [`Exchange::resume`] after a think time,
@@ -17,9 +18,14 @@
 //! carries it out and reports the result to the method that the action names, which returns the
 //! next one. A socket that the worker has closed is reported to [`Exchange::closed`].
 //!
+//! With TLS a handshake comes between connecting and sending, which the worker's stream makes; what
+//! is sent and received here is plaintext. A server may then send what is no content (tickets), so
+//! that a connection on which nothing is due is read as well.
+//!
 //! Requests are sent in groups: one that waits for the replies before it, and those pipelined
 //! behind it. Times are nanoseconds on the run's clock.
 
+mod handshake;
 mod session;
 
 use std::io;
@@ -48,6 +54,8 @@ enum State {
     Idle,
     /// The connection to be established.
     Connecting,
+    /// The server's part of the TLS handshake.
+    Handshaking,
     /// Room in the send buffer for the rest of a group, or permission to send it.
     Sending,
     /// The reply.
@@ -64,6 +72,8 @@ enum State {
 pub(super) struct Exchange {
     state: State,
     is_open: bool,
+    /// True if the connection has TLS.
+    is_secure: bool,
     /// True once the peer has shut down its sending side, hung up or failed.
     hung_up: bool,
     /// True once a write has failed on this socket, after which there may be bytes left to read.
@@ -90,6 +100,8 @@ pub(super) struct Exchange {
     begun_ns: u64,
     /// Time at which the socket was opened.
     opened_ns: u64,
+    /// Time at which the TLS handshake began.
+    connected_ns: u64,
     /// End of the last session.
     free_ns: u64,
     /// Time of the last progress.
@@ -106,15 +118,18 @@ pub(super) fn group_end(steps: &[SessionStep], from: u32) -> u32 {
 impl Exchange {
     /// Handles a connect that was begun. The first write shows whether it has succeeded: to a
     /// server on the same machine it has by the time connect(2) returns.
-    pub(super) fn opened(&mut self, opened_ns: u64) -> Action {
+    pub(super) fn opened(&mut self, opened_ns: u64, is_secure: bool) -> Action {
         self.state = State::Connecting;
         self.is_open = true;
+        self.is_secure = is_secure;
         self.hung_up = false;
         self.write_failed = false;
         self.has_replied = false;
         self.reads_after_send = false;
         self.opened_ns = opened_ns;
-        if self.session.steps.is_empty() {
+        if is_secure {
+            Action::Handshake
+        } else if self.session.steps.is_empty() {
             Action::Watch(Interest::ReadWrite)
         } else {
             Action::Send
@@ -151,12 +166,17 @@ impl Exchange {
     pub(super) fn ready(&mut self, event: SocketEvent) -> Action {
         self.hung_up |= event.hung_up;
         match self.state {
+            State::Connecting | State::Handshaking if self.is_secure => {
+                self.reads_after_send |= event.has_bytes || event.hung_up;
+                Action::Handshake
+            }
             State::Connecting if self.session.steps.is_empty() => Action::CheckConnect,
             State::Connecting | State::Sending => {
                 self.reads_after_send = true;
                 self.try_to_send()
             }
-            State::Receiving => Action::Read,
+            State::Receiving | State::Handshaking => Action::Read,
+            State::AwaitingClose | State::Thinking | State::Idle if self.is_secure => Action::Read,
             State::AwaitingClose if self.hung_up => self.end(SocketUse::Close),
             State::AwaitingClose => Action::Wait,
             // No reply is due: either the server closes, as it may, or it sends what was not asked
@@ -273,7 +293,12 @@ impl Exchange {
     /// Handles a socket that is watched as wanted.
     pub(super) fn watched(&mut self) -> Action {
         let reads = std::mem::take(&mut self.reads_after_send);
-        if reads && self.state != State::Connecting { Action::Read } else { Action::Wait }
+        match self.state {
+            State::Handshaking if reads => Action::Handshake,
+            State::Connecting => Action::Wait,
+            _ if reads => Action::Read,
+            _ => Action::Wait,
+        }
     }
 
     /// Handles a socket that cannot be watched.
@@ -290,6 +315,12 @@ impl Exchange {
         self.hung_up || self.write_failed
     }
 
+    /// Returns what follows a read after which there was nothing more.
+    pub(super) fn drained(&mut self) -> Action {
+        let is_over = self.state == State::AwaitingClose && self.hung_up;
+        if is_over { self.end(SocketUse::Close) } else { Action::Wait }
+    }
+
     /// Handles bytes that were read, none at the end of the stream. Returns [`Action::Read`] if
     /// more are expected.
     pub(super) fn received(
@@ -299,9 +330,14 @@ impl Exchange {
         context: &mut Context<'_>,
     ) -> Action {
         if bytes.is_empty() {
+            self.hung_up = true;
             return self.end_of_stream(now_ns, context);
         }
-        self.progress_ns = now_ns;
+        match self.state {
+            State::Idle | State::Thinking => return Action::Close,
+            State::AwaitingClose => return Action::Read,
+            _ => self.progress_ns = now_ns,
+        }
         context.recorder.counts_at(self.clocks.planned_ns).bytes_in += bytes.len() as u64;
         while !bytes.is_empty() {
             if self.is_unsent() {
@@ -329,7 +365,11 @@ impl Exchange {
     }
 
     fn end_of_stream(&mut self, now_ns: u64, context: &mut Context<'_>) -> Action {
-        self.hung_up = true;
+        match self.state {
+            State::Idle | State::Thinking => return Action::Close,
+            State::AwaitingClose => return self.drained(),
+            _ => {}
+        }
         if self.parser.eof().is_ok() && self.parser.started() {
             return self.replied(now_ns, true, context);
         }
@@ -337,7 +377,7 @@ impl Exchange {
         self.fail(kind, now_ns, context)
     }
 
-    /// Handles an error of a read.
+    /// Handles an error of a read on a connection that is established.
     pub(super) fn read_failed(
         &mut self,
         error: &io::Error,
@@ -349,7 +389,17 @@ impl Exchange {
             io::ErrorKind::InvalidData => ErrorKind::TcpViolation,
             _ => ErrorKind::Other,
         };
-        self.fail(kind, now_ns, context)
+        self.broken(kind, now_ns, context)
+    }
+
+    /// Handles the failure of a connection that is established. Without a request in flight it
+    /// costs none.
+    fn broken(&mut self, kind: ErrorKind, now_ns: u64, context: &mut Context<'_>) -> Action {
+        match self.state {
+            State::Idle | State::Thinking => Action::Close,
+            State::AwaitingClose => self.end(SocketUse::Close),
+            _ => self.fail(kind, now_ns, context),
+        }
     }
 
     /// Handles a complete reply. `last`: no more bytes have been read. Returns [`Action::Read`] if
@@ -387,6 +437,7 @@ impl Exchange {
                 ErrorKind::Deadline
             }
             State::Connecting => ErrorKind::ConnectTimeout,
+            State::Handshaking => ErrorKind::HandshakeTimeout,
             State::Sending => ErrorKind::SendTimeout,
             _ => ErrorKind::ReplyTimeout,
         };
@@ -413,6 +464,11 @@ impl Exchange {
             State::AwaitingClose => Some(timeout_ns),
             _ => Some(timeout_ns.min(config.deadline_of(self.clocks.planned_ns))),
         }
+    }
+
+    /// Returns whether the peer has shut down its sending side, hung up or failed.
+    pub(super) fn has_hung_up(&self) -> bool {
+        self.hung_up || self.write_failed
     }
 
     /// Returns the number of requests sent or being sent without a complete reply.

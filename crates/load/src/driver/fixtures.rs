@@ -34,6 +34,8 @@ pub(super) fn config() -> Config {
     }
     Config {
         addresses: vec![([127, 0, 0, 1], 1).into()],
+        unix_socket: None,
+        tls: None,
         model: LoadModel::Open(ArrivalLaw::Constant { rate: 1.0 }),
         duration_ns: 10 * S,
         arrivals_max: 0,

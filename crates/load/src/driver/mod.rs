@@ -18,6 +18,7 @@ mod second_meter;
 mod send_pacer;
 mod spare_intervals;
 mod stack;
+mod stream;
 mod worker;
 
 pub use run::{open_limit, run, stack_limit};

@@ -10,6 +10,16 @@ use crate::session::RequestId;
 /// Status codes of replies that fulfil their request (RFC 9110, section 15).
 const GOOD: std::ops::Range<u16> = 200..400;
 
+/// A TLS handshake that is done.
+pub(super) struct HandshakeDone {
+    /// Planned start of the request that it was made for.
+    pub(super) planned_ns: u64,
+    /// Time since the connection was established.
+    pub(super) took_ns: u64,
+    /// True if it resumed an earlier session.
+    pub(super) is_resumed: bool,
+}
+
 /// Counts and times, for the warm-up and for the time after it. A request belongs to the part in
 /// which it was planned.
 #[derive(Default)]
@@ -120,6 +130,16 @@ impl Recorder {
         }
     }
 
+    /// Counts a TLS handshake.
+    pub(super) fn secured(&mut self, handshake: &HandshakeDone) {
+        let counts = self.counts_at(handshake.planned_ns);
+        counts.handshakes += 1;
+        counts.handshakes_resumed += u64::from(handshake.is_resumed);
+        if self.is_measured(handshake.planned_ns) {
+            self.times.handshake.record(handshake.took_ns);
+        }
+    }
+
     /// Counts a complete reply.
     pub(super) fn replied(&mut self, timestamps: &Timestamps, request: RequestId, status: u16) {
         self.ended_ns = timestamps.last_byte_ns;
@@ -166,6 +186,7 @@ impl Recorder {
             planned_ns: since_start(timestamps.planned_ns),
             started_ns: since_start(timestamps.started_ns),
             connected_ns: since_start(timestamps.connected_ns),
+            secured_ns: since_start(timestamps.secured_ns),
             sent_ns: since_start(timestamps.sent_ns),
             first_byte_ns: since_start(timestamps.first_byte_ns),
             last_byte_ns: since_start(timestamps.last_byte_ns),

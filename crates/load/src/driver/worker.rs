@@ -23,8 +23,10 @@ use super::second_meter::SecondMeter;
 use super::send_pacer::SocketId;
 use super::spare_intervals::SpareIntervals;
 use super::stack::{Event, Stack};
+use super::stream::Stream;
 use crate::config::{Config, LoadModel};
 use crate::session::SessionSource;
+use crate::tls::Connector;
 
 /// Lag from which a start is begun between two events.
 const LATE_NS: u64 = 30_000;
@@ -41,10 +43,10 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Parts of slow requests sent in a row, limited so that they do not delay a start.
 const PARTS_MAX: usize = 32;
 
-/// A connection: an exchange and its socket.
+/// A connection: an exchange and its stream.
 struct Connection<K> {
     exchange: Exchange,
-    socket: Option<K>,
+    stream: Option<Stream<K>>,
     /// Incremented for each socket of the slot; identifies stale events.
     generation: u32,
     /// Readiness that the socket is watched for; `None` if it is not watched.
@@ -53,7 +55,7 @@ struct Connection<K> {
 
 impl<K> Default for Connection<K> {
     fn default() -> Self {
-        Self { exchange: Exchange::default(), socket: None, generation: 0, watched: None }
+        Self { exchange: Exchange::default(), stream: None, generation: 0, watched: None }
     }
 }
 
@@ -72,6 +74,8 @@ pub(super) struct Worker<'a, S: Stack> {
     index: usize,
     clock: Clock,
     stack: S,
+    /// Makes the TLS of connections; `None`: they have none.
+    connector: Option<Connector>,
     slots: SlotTree,
     connections: Vec<Connection<S::Socket>>,
     /// Number of connections with a socket.
@@ -85,7 +89,7 @@ pub(super) struct Worker<'a, S: Stack> {
     meter: SecondMeter,
     /// Seconds that have been reported, to be used again.
     seconds: SpareIntervals,
-    /// Receives what is read.
+    /// Receives what is read: with TLS, ciphertext.
     buffer: Vec<u8>,
     /// Joins the requests of a group.
     scratch: Vec<u8>,
@@ -105,6 +109,7 @@ impl<'a, S: Stack> Worker<'a, S> {
         stack: S,
     ) -> io::Result<Self> {
         let pacer = Pacer::new(config, index, clock.now_ns());
+        let connector = config.tls.as_ref().map(|tls| tls.connector());
         Ok(Self {
             config,
             index,
@@ -114,7 +119,8 @@ impl<'a, S: Stack> Worker<'a, S> {
             connections: table(limits.room)?,
             open: 0,
             next_pair: index,
-            background: Background::new(config, index),
+            background: Background::new(config, connector.clone(), index),
+            connector,
             source: config.workload.source(config.seed),
             context: Context {
                 config,
@@ -215,6 +221,7 @@ impl<'a, S: Stack> Worker<'a, S> {
         if let Some(connection) = self.current(id) {
             let action = connection.exchange.ready(event);
             self.carry_out(id.slot, action);
+            self.flush(id.slot);
         }
     }
 
@@ -326,7 +333,7 @@ impl<'a, S: Stack> Worker<'a, S> {
         outcome.threads.push(self.meter.thread_cpu());
         outcome.open_max = self.meter.open_max;
         // That these close is no part of the run.
-        self.background.close_all(&mut self.stack);
+        self.background.close_all(&mut self.stack, &mut self.buffer);
         outcome.packets = self.stack.finish();
         let seconds = self.meter.seconds;
         let report = ThreadReport { outcome, seconds, plan_ends_ns, ended_ns };

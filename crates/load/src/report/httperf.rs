@@ -2,7 +2,8 @@
 //! section OUTPUT, line by line.
 //!
 //! Errors without an httperf name are added to the kind under which httperf would count them.
-//! Nothing is printed that httperf would not print.
+//! Nothing is printed that httperf would not print, but for the mean time of TLS handshakes, where
+//! there were any: a line of the form of the connects' follows theirs.
 
 use std::fmt::{Result, Write};
 
@@ -49,6 +50,10 @@ fn connections(out: &mut impl Write, outcome: &RunOutcome) -> Result {
         lifetimes.stdev() / 1e6
     )?;
     writeln!(out, "Connection time [ms]: connect {:.1}", times.connect.mean() / 1e6)?;
+    if times.handshake.count() > 0 {
+        let mean_ms = times.handshake.mean() / 1e6;
+        writeln!(out, "Connection time [ms]: handshake {mean_ms:.1}")?;
+    }
     let length = ratio(replies as f64, lifetimes.count() as f64);
     writeln!(out, "Connection length [replies/conn]: {length:.3}")
 }
@@ -113,11 +118,18 @@ fn errors(out: &mut impl Write, counts: &Counts) -> Result {
     // httperf too.
     let timeouts = of(&[
         ErrorKind::ConnectTimeout,
+        ErrorKind::HandshakeTimeout,
         ErrorKind::SendTimeout,
         ErrorKind::ReplyTimeout,
         ErrorKind::Deadline,
     ]);
-    let resets = of(&[ErrorKind::ConnectReset, ErrorKind::Reset, ErrorKind::ClosedEarly]);
+    let resets = of(&[
+        ErrorKind::ConnectReset,
+        ErrorKind::HandshakeReset,
+        ErrorKind::Reset,
+        ErrorKind::ClosedEarly,
+        ErrorKind::TlsTruncated,
+    ]);
     writeln!(
         out,
         "\nErrors: total {} client-timo {timeouts} socket-timo 0 connrefused {} connreset {resets}",
@@ -129,7 +141,13 @@ fn errors(out: &mut impl Write, counts: &Counts) -> Result {
         "Errors: fd-unavail {} addrunavail {} ftab-full 0 other {}",
         of(&[ErrorKind::FdUnavail]),
         of(&[ErrorKind::PortUnavail]),
-        of(&[ErrorKind::BadReply, ErrorKind::TcpViolation, ErrorKind::Other])
+        of(&[
+            ErrorKind::TlsCertificate,
+            ErrorKind::TlsProtocol,
+            ErrorKind::BadReply,
+            ErrorKind::TcpViolation,
+            ErrorKind::Other,
+        ])
     )
 }
 
@@ -235,6 +253,15 @@ Session: avg 1.10 connections/session
 Session lifetime [s]: 1.5
 ";
         assert!(text(&outcome).ends_with(expected), "{}", text(&outcome));
+    }
+
+    #[test]
+    fn handshakes_of_tls_have_a_line_like_the_connects() {
+        let mut outcome = fixtures::outcome();
+        assert!(!text(&outcome).contains("handshake"));
+        outcome.times.handshake.record(1_500_000);
+        let lines = "ms]: connect 0.2\nConnection time [ms]: handshake 1.5\nConnection length";
+        assert!(text(&outcome).contains(lines), "{}", text(&outcome));
     }
 
     #[test]

@@ -82,6 +82,7 @@ fn description(run: &RunReport<'_>) -> Value {
         "loop": description.loop_name(),
         "arrivals": description.arrivals,
         "workload": description.workload,
+        "tls": description.tls,
         "shapes": description.connections,
         "duration_s": seconds(description.duration_ns),
         "warmup_s": seconds(description.warmup_ns),
@@ -123,6 +124,7 @@ fn rates(outcome: &RunOutcome) -> Value {
         "good_replies_in_schedule_per_s": scheduled(outcome.good_in_schedule),
         "errors_per_s": whole(counts.errors.total()),
         "connects_per_s": whole(counts.connects),
+        "handshakes_per_s": whole(counts.handshakes),
         "sessions_per_s": whole(counts.sessions),
         "sent_bytes_per_s": whole(counts.bytes_out),
         "received_bytes_per_s": whole(counts.bytes_in),
@@ -171,6 +173,8 @@ fn whole_run(outcome: &RunOutcome) -> Value {
     json!({
         "started": counts.started,
         "connected": counts.connected,
+        "handshakes": counts.handshakes,
+        "handshakes_resumed": counts.handshakes_resumed,
         "replies": counts.replies,
         "errors": counts.errors.total(),
         "abandoned": counts.abandoned,
@@ -216,8 +220,8 @@ fn summary(times: &TimeHistogram) -> Value {
     })
 }
 
-/// Defines the six timestamps, and the two timestamps between which each distribution lies. States
-/// in the output what `measure::Timestamps` and `measure::Distributions` document.
+/// Defines the seven timestamps, and the two timestamps between which each distribution lies.
+/// States in the output what `measure::Timestamps` and `measure::Distributions` document.
 fn definition() -> Value {
     let between = |from: &str, to: &str, of: &str| json!({ "from": from, "to": to, "of": of });
     json!({
@@ -225,6 +229,7 @@ fn definition() -> Value {
             "planned": "when the request should have started",
             "started": "when it did: just before the connect, or the send on an open connection",
             "connected": "when its connection was known to be there; the start, on an open one",
+            "secured": "when its TLS handshake was done; the start, on an open connection",
             "sent": "when its first byte was with the kernel",
             "first_byte": "when the first byte of the reply was read",
             "last_byte": "when the last byte of the reply was read",
@@ -232,7 +237,8 @@ fn definition() -> Value {
         "distributions": {
             "lag": between("planned", "started", "every start"),
             "connect": between("started", "connected", "every connection made"),
-            "send": between("connected", "sent", "whole replies"),
+            "handshake": between("connected", "secured", "every TLS handshake done"),
+            "send": between("secured", "sent", "whole replies; without TLS, from connected"),
             "wait": between("sent", "first_byte", "whole replies"),
             "transfer": between("first_byte", "last_byte", "whole replies"),
             "service": between("started", "last_byte", "whole replies"),
@@ -284,6 +290,8 @@ mod tests {
         let expected = json!({
             "started": 1_100,
             "connected": 1_098,
+            "handshakes": 0,
+            "handshakes_resumed": 0,
             "replies": 1_089,
             "errors": 11,
             "abandoned": 0,
@@ -307,7 +315,7 @@ mod tests {
     fn each_distribution_is_in_microseconds_and_defined() {
         let document = document(false, &fixtures::outcome());
         let clocks = document["clocks"].as_object().unwrap();
-        assert_eq!(clocks.len(), 8);
+        assert_eq!(clocks.len(), 9);
         for (name, summary) in clocks {
             assert_eq!(summary.as_object().unwrap().len(), 12, "{name}");
             let defined = &document["clocks_definition"]["distributions"][name];

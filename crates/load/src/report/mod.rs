@@ -47,6 +47,8 @@ pub struct RunDescription {
     pub threads: usize,
     /// Seed of all random draws.
     pub seed: u64,
+    /// The TLS that was asked for, such as `TLS 1.3, sessions resumed`; `None` without TLS.
+    pub tls: Option<String>,
     /// Connections beside those of the arrivals, such as `1000 idle connections`.
     pub connections: Vec<String>,
     /// Command line, as given.

@@ -32,9 +32,11 @@ pub fn second(
     write(out, &line)
 }
 
-/// Writes the line of a request: its target, its six timestamps in nanoseconds since the run began
-/// (null for an event that did not happen), and the status of its reply or the kind of its error.
+/// Writes the line of a request: its target, its timestamps in nanoseconds since the run began
+/// (null for an event that did not happen; `secured_ns` only with TLS), and the status of its reply
+/// or the kind of its error.
 ///
+/// # Errors
 /// Any error of `out`.
 pub fn request(out: &mut impl io::Write, sample: &RequestSample, target: &str) -> io::Result<()> {
     let timestamps = &sample.timestamps;
@@ -44,6 +46,7 @@ pub fn request(out: &mut impl io::Write, sample: &RequestSample, target: &str) -
         planned_ns: timestamps.planned_ns,
         started_ns: happened(timestamps.started_ns),
         connected_ns: happened(timestamps.connected_ns),
+        secured_ns: happened(timestamps.secured_ns),
         sent_ns: happened(timestamps.sent_ns),
         first_byte_ns: happened(timestamps.first_byte_ns),
         last_byte_ns: happened(timestamps.last_byte_ns),
@@ -71,6 +74,8 @@ struct RequestLine<'a> {
     planned_ns: u64,
     started_ns: Option<u64>,
     connected_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secured_ns: Option<u64>,
     sent_ns: Option<u64>,
     first_byte_ns: Option<u64>,
     last_byte_ns: Option<u64>,
@@ -127,6 +132,15 @@ mod tests {
         assert!(lines[0].get("reasons").is_none());
         assert_eq!(lines[2]["verdict_so_far"], "INVALID");
         assert!(lines[2]["reasons"][0].as_str().unwrap().contains("fd-unavail"));
+    }
+
+    #[test]
+    fn with_tls_a_request_has_a_clock_more() {
+        let timestamps = Timestamps { secured_ns: 12, ..Timestamps::default() };
+        let sample = RequestSample { timestamps, request: RequestId(3), end: Ok(200) };
+        let mut out = Vec::new();
+        request(&mut out, &sample, "/a").unwrap();
+        assert_eq!(lines(&out)[0]["secured_ns"], 12);
     }
 
     #[test]

@@ -14,6 +14,11 @@ pub(super) struct SecondFields {
     started: u64,
     replies: u64,
     replies_per_s: f64,
+    /// TLS handshakes done; without TLS there is no such key, nor the next.
+    #[serde(skip_serializing_if = "is_zero")]
+    handshakes: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    handshakes_resumed: u64,
     errors: ErrorsByKind,
     response_p50_us: f64,
     response_p99_us: f64,
@@ -34,6 +39,8 @@ impl SecondFields {
             started: counts.started,
             replies: counts.replies,
             replies_per_s: per_s(counts.replies, second.length_ns),
+            handshakes: counts.handshakes,
+            handshakes_resumed: counts.handshakes_resumed,
             errors: ErrorsByKind(counts.errors),
             response_p50_us: us(second.response_p50_ns),
             response_p99_us: us(second.response_p99_ns),
@@ -43,6 +50,11 @@ impl SecondFields {
             cpu_share: ratio(second.cpu_ns as f64, second.length_ns as f64 * threads.max(1) as f64),
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Counts of the kinds of errors that occurred, by name.

@@ -70,7 +70,11 @@ fn head(out: &mut String, run: &RunReport<'_>) -> Result {
     if description.deadline_ns > 0 {
         write!(out, "; deadline {} s", seconds(description.deadline_ns))?;
     }
-    description.connections.iter().try_for_each(|kind| write!(out, "; {kind}"))?;
+    description
+        .tls
+        .iter()
+        .chain(&description.connections)
+        .try_for_each(|kind| write!(out, "; {kind}"))?;
     let (threads, seed) = (description.threads, description.seed);
     writeln!(
         out,
@@ -88,14 +92,17 @@ fn times(out: &mut String, run: &RunReport<'_>) -> Result {
     )?;
     writeln!(
         out,
-        "  {:<8} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "  {:<9} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
         "", "count", "mean", "p50", "p90", "p99", "p99.9", "max"
     )?;
-    run.outcome.times.rows().into_iter().try_for_each(|(name, times)| row(out, name, times))
+    let rows = run.outcome.times.rows().into_iter();
+    let has_tls = run.description.tls.is_some();
+    rows.filter(|(name, _)| has_tls || *name != "handshake")
+        .try_for_each(|(name, times)| row(out, name, times))
 }
 
 fn row(out: &mut String, name: &str, times: &TimeHistogram) -> Result {
-    write!(out, "  {name:<8} {:>8} {:>9.3}", times.count(), times.mean() / 1e6)?;
+    write!(out, "  {name:<9} {:>8} {:>9.3}", times.count(), times.mean() / 1e6)?;
     [0.5, 0.9, 0.99, 0.999]
         .into_iter()
         .try_for_each(|quantile| write!(out, " {:>9.3}", ms(times.at(quantile))))?;
@@ -115,6 +122,15 @@ fn rates(out: &mut String, run: &RunReport<'_>) -> Result {
         write!(out, "\nRates [/s]: planned {planned:.1}, started {started:.1}")?;
     }
     writeln!(out, ", replies {:.1}", rate(counts.replies))?;
+    if run.description.tls.is_some() {
+        writeln!(
+            out,
+            "TLS handshakes: {} ({:.1} /s), of which {} resumed a session",
+            counts.handshakes,
+            rate(counts.handshakes),
+            counts.handshakes_resumed
+        )?;
+    }
     let opened = counts.background_opened;
     if opened > 0 {
         writeln!(
@@ -233,14 +249,14 @@ mod tests {
         let own = &text[text.find("Times [ms]").unwrap()..];
         let expected = "\
 Times [ms]: response is from the planned start, service from the actual
-              count      mean       p50       p90       p99     p99.9       max
-  lag           990     0.020     0.020     0.020     0.020     0.020     0.020
-  connect       990     0.200     0.200     0.200     0.200     0.200     0.200
-  send          990     0.080     0.080     0.080     0.080     0.080     0.080
-  wait          990     4.001     4.002     4.002     4.002     4.002     4.002
-  transfer      990     1.000     1.000     1.000     1.000     1.000     1.000
-  service       990     5.282     5.284     5.284     5.284     5.284     5.284
-  response      990     5.298     5.300     5.300     5.300     5.300     5.300
+               count      mean       p50       p90       p99     p99.9       max
+  lag            990     0.020     0.020     0.020     0.020     0.020     0.020
+  connect        990     0.200     0.200     0.200     0.200     0.200     0.200
+  send           990     0.080     0.080     0.080     0.080     0.080     0.080
+  wait           990     4.001     4.002     4.002     4.002     4.002     4.002
+  transfer       990     1.000     1.000     1.000     1.000     1.000     1.000
+  service        990     5.282     5.284     5.284     5.284     5.284     5.284
+  response       990     5.298     5.300     5.300     5.300     5.300     5.300
 
 Rates [/s]: planned 100.0, started 100.0, replies 82.5
 Errors by kind: 2 connect-refused, 4 reply-timeout, 1 reset, 1 closed-early, 1

@@ -62,11 +62,21 @@ impl Exchange {
             context.recorder.counts_at(planned_ns).reconnects += u64::from(self.answered > 0);
             return self.connect(context);
         }
-        if self.state != State::Connecting {
-            self.clocks.connected_ns = now_ns;
-            self.state = State::Sending;
+        match self.state {
+            // What it waits for is watched.
+            State::Connecting if self.is_secure => Action::Wait,
+            State::Handshaking => {
+                self.clocks.connected_ns = now_ns;
+                Action::Wait
+            }
+            State::Connecting => self.try_to_send(),
+            _ => {
+                self.clocks.connected_ns = now_ns;
+                self.clocks.secured_ns = if self.is_secure { now_ns } else { 0 };
+                self.state = State::Sending;
+                self.try_to_send()
+            }
         }
-        self.try_to_send()
     }
 
     /// Resets the parser for the reply to the oldest unanswered request.

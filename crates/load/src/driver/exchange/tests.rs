@@ -3,11 +3,16 @@
 use std::io::ErrorKind as IoError;
 
 use super::super::fixtures::{S, config};
+use super::super::stream::{Handshake, HandshakeFailure};
 use super::*;
 use crate::measure::{Counts, RunOutcome};
 
 const KEPT: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const LAST: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
+
+/// A handshake whose first message is sent, and one that is done.
+const CONNECTED: Handshake = Handshake { is_connected: true, is_blocked: false, resumed: None };
+const DONE: Handshake = Handshake { resumed: Some(false), ..CONNECTED };
 
 /// An exchange with its context, and the time.
 struct Stepped<'a> {
@@ -15,6 +20,7 @@ struct Stepped<'a> {
     context: Context<'a>,
     scratch: Vec<u8>,
     now_ns: u64,
+    is_secure: bool,
 }
 
 impl<'a> Stepped<'a> {
@@ -23,7 +29,8 @@ impl<'a> Stepped<'a> {
         recorder.begin(0, 0, config.duration_ns, false);
         let first_bytes = super::super::send_pacer::SendPacer::new(config.send_rate).first_bytes;
         let context = Context { config, recorder, first_bytes };
-        Self { exchange: Exchange::default(), context, scratch: Vec::new(), now_ns: 0 }
+        let (exchange, scratch) = (Exchange::default(), Vec::new());
+        Self { exchange, context, scratch, now_ns: 0, is_secure: false }
     }
 
     /// Begins a session now, of steps given by think time and whether they are pipelined.
@@ -38,7 +45,27 @@ impl<'a> Stepped<'a> {
     }
 
     fn open(&mut self) -> Action {
-        self.exchange.opened(self.now_ns)
+        self.exchange.opened(self.now_ns, self.is_secure)
+    }
+
+    /// The same over TLS, up to the first message.
+    fn connect_securely(&mut self, steps: &[(u64, bool)], last_closes: bool) {
+        self.is_secure = true;
+        assert_eq!(self.begin(steps, last_closes), Action::Connect);
+        assert_eq!(self.open(), Action::Handshake);
+        assert!(!self.exchange.reads_handshake());
+        assert_eq!(self.handshake(CONNECTED), Action::Watch(Interest::Read));
+        assert_eq!(self.exchange.watched(), Action::Wait);
+    }
+
+    fn handshake(&mut self, progress: Handshake) -> Action {
+        let now_ns = self.now_ns;
+        self.exchange.handshaken(Ok(progress), now_ns, now_ns, &mut self.context)
+    }
+
+    fn handshake_fails(&mut self, failure: HandshakeFailure) -> Action {
+        let now_ns = self.now_ns;
+        self.exchange.handshaken(Err(failure), now_ns, now_ns, &mut self.context)
     }
 
     fn unsent(&mut self) -> usize {
@@ -123,12 +150,147 @@ fn a_request_on_a_connection_of_its_own_has_six_clocks() {
     stepped.close();
     let outcome = stepped.outcome();
     let times = outcome.times.rows().map(|(_, times)| times.max());
-    assert_eq!(times, [0, 20, 0, 30, 40, 90, 90]);
+    assert_eq!(times, [0, 20, 0, 0, 30, 40, 90, 90]);
     assert_eq!((outcome.sessions.max(), outcome.lifetimes.max()), (90, 95));
     let counts = outcome.counts;
     assert_eq!((counts.connects, counts.connected, counts.sent, counts.replies), (1, 1, 1, 1));
     assert_eq!((counts.arrivals, counts.sessions, counts.errors.total()), (1, 1, 0));
     assert_eq!(counts.bytes_in, LAST.len() as u64);
+}
+
+#[test]
+fn a_handshake_is_a_clock_between_the_connection_and_the_request() {
+    let config = config();
+    let mut stepped = Stepped::new(&config);
+    stepped.is_secure = true;
+    assert_eq!(stepped.begin(&[(0, false)], true), Action::Connect);
+    assert_eq!(stepped.open(), Action::Handshake);
+    stepped.now_ns = 5;
+    let not_there = Handshake { is_blocked: true, ..Handshake::default() };
+    assert_eq!(stepped.handshake(not_there), Action::Watch(Interest::ReadWrite));
+    assert_eq!(stepped.exchange.watched(), Action::Wait);
+    stepped.now_ns = 20;
+    assert_eq!(stepped.ready(false), Action::Handshake);
+    assert_eq!(stepped.handshake(CONNECTED), Action::Watch(Interest::Read));
+    // The event may have told of the server's message too.
+    assert_eq!(stepped.exchange.watched(), Action::Handshake);
+    assert!(stepped.exchange.reads_handshake());
+    stepped.now_ns = 50;
+    assert_eq!(stepped.handshake(Handshake { resumed: Some(true), ..CONNECTED }), Action::Send);
+    stepped.now_ns = 51;
+    assert_eq!(stepped.write_all(), Action::Watch(Interest::Read));
+    assert_eq!(stepped.exchange.watched(), Action::Wait);
+    stepped.now_ns = 90;
+    assert_eq!(stepped.receive(LAST), Action::AwaitClose);
+    let outcome = stepped.outcome();
+    let times = outcome.times.rows().map(|(_, times)| times.max());
+    assert_eq!(times, [0, 20, 30, 1, 39, 0, 90, 90]);
+    let counts = outcome.counts;
+    assert_eq!((counts.connected, counts.handshakes, counts.handshakes_resumed), (1, 1, 1));
+}
+
+#[test]
+fn over_tls_a_connection_on_which_nothing_is_due_is_read() {
+    let config = config();
+    let mut stepped = Stepped::new(&config);
+    stepped.connect_securely(&[(0, false), (100, false)], true);
+    assert_eq!(stepped.handshake(DONE), Action::Send);
+    assert_eq!(stepped.write_all(), Action::Watch(Interest::Read));
+    assert!(matches!(stepped.receive(KEPT), Action::Think { socket: SocketUse::Keep, .. }));
+    // A ticket is no content.
+    assert_eq!((stepped.ready(false), stepped.exchange.drained()), (Action::Read, Action::Wait));
+    assert_eq!(stepped.receive(b"HTTP/1.1"), Action::Close);
+    assert_eq!(stepped.exchange.close_notified(1, &mut stepped.context), Action::Close);
+    assert_eq!(stepped.resume(), Action::Send);
+    assert_eq!(stepped.write_all(), Action::Watch(Interest::Read));
+    assert_eq!(stepped.receive(LAST), Action::AwaitClose);
+    // The server's word that it sends no more, and then its end.
+    assert_eq!(stepped.ready(false), Action::Read);
+    assert_eq!(stepped.exchange.close_notified(1, &mut stepped.context), Action::Wait);
+    assert_eq!(stepped.ready(true), Action::Read);
+    assert_eq!(stepped.exchange.drained(), Action::End(SocketUse::Close));
+    let counts = stepped.counts();
+    assert_eq!((counts.replies, counts.handshakes, counts.errors.total()), (2, 1, 0));
+}
+
+#[test]
+fn only_a_reply_that_the_end_would_have_completed_is_truncated() {
+    let config = config();
+    let unframed = b"HTTP/1.1 200 OK\r\n\r\nok";
+    let of = |reply: &[u8], is_announced: bool| {
+        let mut stepped = Stepped::new(&config);
+        stepped.connect_securely(&[(0, false)], false);
+        assert_eq!(stepped.handshake(DONE), Action::Send);
+        assert_eq!(stepped.write_all(), Action::Watch(Interest::Read));
+        assert_eq!(stepped.receive(reply), Action::Read);
+        let Stepped { exchange, context, .. } = &mut stepped;
+        let action = if is_announced {
+            exchange.close_notified(1, context)
+        } else {
+            exchange.cut_off(1, context)
+        };
+        assert_eq!(action, Action::End(SocketUse::Close));
+        let counts = stepped.counts();
+        let errors = |kind| counts.errors.of(kind);
+        (counts.replies, errors(ErrorKind::TlsTruncated), errors(ErrorKind::ClosedEarly))
+    };
+    assert_eq!(of(unframed, true), (1, 0, 0));
+    assert_eq!(of(unframed, false), (0, 1, 0));
+    assert_eq!(of(&KEPT[..KEPT.len() - 1], true), (0, 0, 1));
+    assert_eq!(of(&KEPT[..KEPT.len() - 1], false), (0, 0, 1));
+}
+
+#[test]
+fn a_handshake_that_is_not_done_fails_with_the_reason() {
+    let config = config();
+    let kind = |end: &dyn Fn(&mut Stepped<'_>) -> Action| {
+        let mut stepped = Stepped::new(&config);
+        stepped.connect_securely(&[(0, false)], false);
+        assert_eq!(end(&mut stepped), Action::End(SocketUse::Close));
+        let counts = stepped.counts();
+        assert_eq!((counts.connected, counts.handshakes, counts.errors.total()), (1, 0, 1));
+        ErrorKind::ALL.into_iter().find(|kind| counts.errors.of(*kind) == 1).unwrap()
+    };
+    let fails = |failure: fn() -> HandshakeFailure| kind(&|it| it.handshake_fails(failure()));
+    let reset = || HandshakeFailure::Socket(IoError::ConnectionReset.into());
+    assert_eq!(fails(reset), ErrorKind::HandshakeReset);
+    assert_eq!(fails(|| HandshakeFailure::Closed), ErrorKind::HandshakeReset);
+    let unlike = || HandshakeFailure::Tls(rustls::Error::DecryptError);
+    assert_eq!(fails(unlike), ErrorKind::TlsProtocol);
+    let unknown = || HandshakeFailure::Tls(rustls::Error::NoCertificatesPresented);
+    assert_eq!(fails(unknown), ErrorKind::TlsCertificate);
+    assert_eq!(kind(&expire), ErrorKind::HandshakeTimeout);
+}
+
+#[test]
+fn a_handshake_ahead_of_the_first_session_is_joined_by_it() {
+    let config = Config { shared_conns: 1, keep_open: true, ..config() };
+    for is_late in [false, true] {
+        let mut stepped = Stepped::new(&config);
+        stepped.is_secure = true;
+        assert_eq!(stepped.exchange.connect(&mut stepped.context), Action::Connect);
+        assert_eq!(stepped.open(), Action::Handshake);
+        assert_eq!(stepped.handshake(CONNECTED), Action::Watch(Interest::Read));
+        stepped.now_ns = 7;
+        if is_late {
+            assert_eq!(stepped.begin(&[(0, false)], false), Action::Wait);
+            assert_eq!(stepped.handshake(DONE), Action::Send);
+        } else {
+            assert_eq!(stepped.handshake(DONE), Action::Wait);
+            assert_eq!(stepped.begin(&[(0, false)], false), Action::Send);
+        }
+        assert_eq!(stepped.write_all(), Action::Watch(Interest::Read));
+        assert_eq!(stepped.receive(KEPT), Action::End(SocketUse::Keep));
+        let outcome = stepped.outcome();
+        assert_eq!((outcome.counts.replies, outcome.counts.handshakes), (1, 1));
+        assert_eq!(outcome.times.handshake.max(), 7, "{is_late}");
+    }
+    // What fails then costs no request.
+    let mut stepped = Stepped::new(&config);
+    stepped.is_secure = true;
+    assert_eq!(stepped.open(), Action::Handshake);
+    assert_eq!(stepped.handshake_fails(HandshakeFailure::Closed), Action::Close);
+    assert_eq!(stepped.counts().errors.total(), 0);
 }
 
 #[test]

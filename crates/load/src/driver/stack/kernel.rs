@@ -9,7 +9,7 @@ use weir_sys::{client, socket};
 
 use super::super::action::{Interest, SocketEvent};
 use super::{Event, Purpose, Stack};
-use crate::config::AddressPair;
+use crate::config::{AddressPair, Destination};
 use crate::measure::PacketCounts;
 
 /// Events per wait. Late starts are begun between two events, so that a large batch does not delay
@@ -41,13 +41,18 @@ impl KernelStack {
 impl Stack for KernelStack {
     type Socket = OwnedFd;
 
-    fn open(&mut self, pair: AddressPair, purpose: Purpose) -> io::Result<OwnedFd> {
-        let fd = client::stream(&pair.destination)?;
+    fn open(&mut self, pair: AddressPair<'_>, purpose: Purpose) -> io::Result<OwnedFd> {
+        let destination = match pair.destination {
+            Destination::Inet(destination) => destination,
+            // The options are of TCP.
+            Destination::Unix(path) => return client::connect_unix(path),
+        };
+        let fd = client::stream(&destination)?;
         if let Some(source) = pair.source {
             client::bind_source(fd.as_fd(), source)?;
         }
         set_options(fd.as_fd(), purpose)?;
-        client::connect(fd.as_fd(), &pair.destination)?;
+        client::connect(fd.as_fd(), &destination)?;
         Ok(fd)
     }
 

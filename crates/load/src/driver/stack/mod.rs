@@ -40,7 +40,7 @@ pub(super) trait Stack {
     ///
     /// # Errors
     /// Errors of socket(2), bind(2) and connect(2).
-    fn open(&mut self, pair: AddressPair, purpose: Purpose) -> io::Result<Self::Socket>;
+    fn open(&mut self, pair: AddressPair<'_>, purpose: Purpose) -> io::Result<Self::Socket>;
 
     /// Removes and returns the error of a socket; `None` if it is connected or connects.
     fn take_error(&mut self, socket: &Self::Socket) -> Option<io::Error>;

@@ -3,8 +3,10 @@
 use std::io;
 
 use super::super::action::{Action, Interest, SocketUse, connect_error_kind};
+use super::super::exchange::{Context, Exchange};
 use super::super::send_pacer::SocketId;
 use super::super::stack::{Purpose, Stack};
+use super::super::stream::{Delivery, HandshakeFailure, Stream};
 use super::{Connection, Worker};
 use crate::measure::ErrorKind;
 
@@ -18,6 +20,7 @@ impl<S: Stack> Worker<'_, S> {
             action = match action {
                 Action::Connect => self.connect(slot),
                 Action::CheckConnect => self.check_connect(slot),
+                Action::Handshake => self.handshake(slot),
                 Action::Send => self.send(slot),
                 Action::Watch(interest) => self.watch(slot, interest),
                 Action::WatchUntilNextPart => {
@@ -52,10 +55,10 @@ impl<S: Stack> Worker<'_, S> {
         let connection = &mut self.connections[slot as usize];
         match opened {
             Ok(socket) => {
-                connection.socket = Some(socket);
+                connection.stream = Some(Stream::new(socket));
                 self.open += 1;
                 self.meter.note_open(self.open + self.background.open);
-                connection.exchange.opened(opened_ns)
+                connection.exchange.opened(opened_ns, self.connector.is_some())
             }
             Err(kind) => {
                 connection.exchange.open_failed(kind, self.clock.now_ns(), &mut self.context)
@@ -71,18 +74,58 @@ impl<S: Stack> Worker<'_, S> {
     }
 
     fn check_connect(&mut self, slot: u32) -> Action {
-        let Connection { exchange, socket, .. } = &mut self.connections[slot as usize];
+        let Connection { exchange, stream, .. } = &mut self.connections[slot as usize];
         let is_connected =
-            socket.as_ref().is_some_and(|socket| self.stack.take_error(socket).is_none());
+            stream.as_ref().is_some_and(|it| self.stack.take_error(it.socket()).is_none());
         exchange.connect_checked(is_connected, self.clock.now_ns(), &mut self.context)
     }
 
+    /// Continues the TLS handshake, or begins it.
+    fn handshake(&mut self, slot: u32) -> Action {
+        let tried_ns = self.clock.now_ns();
+        let Connection { exchange, stream, .. } = &mut self.connections[slot as usize];
+        let Some((stream, connector)) = stream.as_mut().zip(self.connector.as_ref()) else {
+            return Action::Wait;
+        };
+        let (reads, to_end) = (exchange.reads_handshake(), exchange.reads_to_end());
+        let begun = if stream.is_secure() {
+            Ok(())
+        } else {
+            // Only now: the connect is on its way while the keys are made.
+            connector.connect().map(|tls| stream.secure(tls)).map_err(HandshakeFailure::Tls)
+        };
+        let stack = &mut self.stack;
+        let mut result =
+            begun.and_then(|()| stream.handshake(stack, &mut self.buffer, reads, to_end));
+        let is_done = result.as_ref().is_ok_and(|progress| progress.resumed.is_some());
+        if is_done && !exchange.has_session() {
+            // There is nothing yet that the last message could go with.
+            if let Err(error) = stream.flush(stack) {
+                result = Err(HandshakeFailure::Socket(error));
+            }
+        }
+        exchange.handshaken(result, tried_ns, self.clock.now_ns(), &mut self.context)
+    }
+
+    /// Sends what TLS has to send of its own accord.
+    pub(super) fn flush(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        let Some(stream) = connection.stream.as_mut().filter(|stream| stream.wants_flush()) else {
+            return;
+        };
+        // An error is told by the next read.
+        if matches!(stream.flush(&mut self.stack), Ok(false)) {
+            let action = self.watch(slot, Interest::ReadWrite);
+            self.carry_out(slot, action);
+        }
+    }
+
     fn send(&mut self, slot: u32) -> Action {
-        let Connection { exchange, socket, .. } = &mut self.connections[slot as usize];
-        let Some(socket) = socket else { return Action::Wait };
+        let Connection { exchange, stream, .. } = &mut self.connections[slot as usize];
+        let Some(stream) = stream else { return Action::Wait };
         let bytes = exchange.unsent(&self.config.requests, &mut self.scratch);
         let tried_ns = self.clock.now_ns();
-        let result = self.stack.write(socket, bytes);
+        let result = stream.write(&mut self.stack, bytes);
         exchange.written(&result, tried_ns, self.clock.now_ns(), &mut self.context)
     }
 
@@ -102,9 +145,9 @@ impl<S: Stack> Worker<'_, S> {
     fn register(&mut self, slot: u32, wanted: Interest) -> Action {
         let token_slot = slot + self.background.len();
         let connection = &mut self.connections[slot as usize];
-        let Some(socket) = &connection.socket else { return Action::Wait };
+        let Some(stream) = &connection.stream else { return Action::Wait };
         let token = u64::from(connection.generation) << 32 | u64::from(token_slot);
-        let result = self.stack.watch(socket, token, wanted, connection.watched);
+        let result = self.stack.watch(stream.socket(), token, wanted, connection.watched);
         if result.is_err() {
             return connection.exchange.watch_failed(self.clock.now_ns(), &mut self.context);
         }
@@ -114,10 +157,10 @@ impl<S: Stack> Worker<'_, S> {
 
     /// Reads the available bytes: until a read comes up short, or to the end after a hang-up.
     fn read(&mut self, slot: u32) -> Action {
-        let Connection { exchange, socket, watched, .. } = &mut self.connections[slot as usize];
-        let Some(socket) = socket else { return Action::Wait };
+        let Connection { exchange, stream, watched, .. } = &mut self.connections[slot as usize];
+        let Some(stream) = stream else { return Action::Wait };
         for _ in 0..READS_MAX {
-            let result = self.stack.read(socket, &mut self.buffer);
+            let result = stream.read(&mut self.stack, &mut self.buffer);
             let bytes = match result {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Action::Wait,
@@ -128,13 +171,17 @@ impl<S: Stack> Worker<'_, S> {
             };
             let received = self.buffer.get(..bytes).unwrap_or_default();
             let read_ns = self.clock.now_ns();
-            let received_ns = self.stack.received_ns(socket).unwrap_or(read_ns).min(read_ns);
-            let action = exchange.received(received, received_ns, &mut self.context);
+            let received_ns = self.stack.received_ns(stream.socket());
+            let received_ns = received_ns.unwrap_or(read_ns).min(read_ns);
+            let action = deliver(exchange, stream, received, received_ns, &mut self.context);
             if action != Action::Read {
                 return action;
             }
-            if bytes < self.buffer.len() && !exchange.reads_to_end() {
-                return Action::Wait;
+            if bytes < self.buffer.len() {
+                match exchange.drained() {
+                    Action::Wait if exchange.reads_to_end() => {}
+                    action => return action,
+                }
             }
         }
         // Other connections come first; bytes that are left are reported again.
@@ -160,12 +207,30 @@ impl<S: Stack> Worker<'_, S> {
     /// Closes a connection's socket, if it has one.
     pub(super) fn close(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
-        let Some(socket) = connection.socket.take() else { return };
+        let Some(stream) = connection.stream.take() else { return };
+        let is_silent = connection.exchange.has_hung_up() || self.config.vanishes();
         // What is still to be said of the old socket is not for the next.
         connection.generation = connection.generation.wrapping_add(1);
         connection.watched = None;
         connection.exchange.closed(self.clock.now_ns(), &mut self.context);
-        self.stack.close(socket, self.config.reset);
+        stream.close(&mut self.stack, &mut self.buffer, self.config.reset, is_silent);
         self.open -= 1;
     }
+}
+
+/// Delivers to an exchange what was read at `received_ns`.
+fn deliver<K>(
+    exchange: &mut Exchange,
+    stream: &mut Stream<K>,
+    bytes: &[u8],
+    received_ns: u64,
+    context: &mut Context<'_>,
+) -> Action {
+    let is_cut_off = bytes.is_empty() && stream.is_cut_off();
+    let delivered = stream.deliver(bytes, |delivery| match delivery {
+        Delivery::CloseNotify => exchange.close_notified(received_ns, context),
+        Delivery::Bytes(b"") if is_cut_off => exchange.cut_off(received_ns, context),
+        Delivery::Bytes(bytes) => exchange.received(bytes, received_ns, context),
+    });
+    delivered.unwrap_or_else(|error| exchange.tls_failed(&error, received_ns, context))
 }

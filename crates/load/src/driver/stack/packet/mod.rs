@@ -23,7 +23,7 @@ use self::sockets::{Sockets, Tuple};
 use super::super::action::Interest;
 use super::super::clock::Clock;
 use super::{Event, Purpose, Stack};
-use crate::config::{AddressPair, Config, PacketConfig};
+use crate::config::{AddressPair, Config, Destination, PacketConfig};
 use crate::measure::PacketCounts;
 
 /// Frames received per wait, so that starts are not delayed.
@@ -333,13 +333,14 @@ impl<'a> PacketStack<'a> {
 impl Stack for PacketStack<'_> {
     type Socket = u32;
 
-    fn open(&mut self, pair: AddressPair, purpose: Purpose) -> io::Result<u32> {
+    fn open(&mut self, pair: AddressPair<'_>, purpose: Purpose) -> io::Result<u32> {
+        let Destination::Inet(destination) = pair.destination else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
         let now_ns = self.clock.now_ns();
         let path = self.paths.as_mut().map(|paths| Box::new(paths.draw()));
-        let (socket, iss) = self
-            .sockets
-            .open(pair.destination, path, now_ns)
-            .ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let (socket, iss) =
+            self.sockets.open(destination, path, now_ns).ok_or(io::ErrorKind::AddrNotAvailable)?;
         let options = OpenOptions {
             iss,
             sends_at_once: purpose == Purpose::SlowSender,
