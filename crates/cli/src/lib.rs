@@ -17,6 +17,7 @@ mod screen;
 mod serve;
 mod signals;
 mod stat;
+mod tls;
 mod top;
 mod values;
 

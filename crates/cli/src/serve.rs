@@ -96,6 +96,7 @@ impl Outputs {
         let listener = match address {
             Address::Tcp(address) => AdminListener::tcp(*address),
             Address::Unix(path) => AdminListener::unix(path),
+            Address::Tls(_) => return Err("--admin speaks no TLS".into()),
         };
         let listener = listener.map_err(|error| format!("--admin: {address}: {error}"))?;
         Ok(Self { stats_json, admin: Some(listener) })
@@ -135,6 +136,9 @@ fn run(config: Config, what: &str, outputs: Outputs) -> Result<ExitCode, String>
             Signal::ReopenLog => {
                 if !server.reopen_log() {
                     say("the access log is stuck and was not reopened");
+                }
+                if let Err(error) = server.reload_certificates() {
+                    say(&format!("the certificates stay as they were: {error}"));
                 }
             }
             Signal::Stop => {
@@ -248,7 +252,14 @@ fn server_configuration(
     let (arch, arch_settings) = architecture(&options, &strategy)?;
     let timeouts = timeouts(&options);
     check_forwarding(&forwarding, arch, &options.listen)?;
+    let tls = options.tls.acceptor(&options.listen, arch)?;
+    if inherited_sockets() > 0 && tls.is_some() {
+        return Err("sockets passed by a service manager speak no TLS".into());
+    }
+    let fields = fields(&options.header);
+    let tls_fields = [&fields[..], options.tls.fields().as_bytes()].concat();
     let Forwarding { upstreams, routes, high_priority, trusted, proxy_protocol_in } = forwarding;
+    let policy = policy(&options, &strategy)?;
     let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
     Ok(Config {
         arch,
@@ -258,25 +269,20 @@ fn server_configuration(
         slots: slots.ok_or("there is no such search for slots")?.search,
         root,
         listen: options.listen,
+        tls,
+        redirects_to_tls: options.tls.redirect_https == OnOff::On,
+        // It is known once the server listens.
+        tls_port: 0,
         inherited: inherited_sockets(),
         share_listener: options.share_listener == OnOff::On,
         strategy,
-        policy: accept::PolicyConfig {
-            name: strategy.accept_policy,
-            limit: strategy.accept_limit,
-            target_ns: target_ns(options.delay_target)?,
-            controls: options.controls_off,
-            refusal: options.refuse,
-            backlog: options.listenq.unsigned_abs(),
-            // Both are known when the server starts.
-            syn_filter: accept::SynFilter::None,
-            eager: strategy.eager_read,
-        },
+        policy,
         syn_filter: options.syn_filter.kind(),
         conns_max: usize::try_from(options.max_conns).unwrap_or(usize::MAX),
         listenq: options.listenq,
         content,
-        fields: fields(&options.header),
+        fields,
+        tls_fields,
         error_pages,
         workers: options.workers.map_or_else(|| default_workers(&cpus), usize::from),
         cpus,
@@ -296,6 +302,21 @@ fn server_configuration(
         profile_calls: options.profile_calls == OnOff::On,
         bench_endpoints: options.bench_endpoints == OnOff::On,
         tell: say,
+    })
+}
+
+/// Returns the accept policy with its settings.
+fn policy(options: &ServerOptions, strategy: &Strategy) -> Result<accept::PolicyConfig, String> {
+    Ok(accept::PolicyConfig {
+        name: strategy.accept_policy,
+        limit: strategy.accept_limit,
+        target_ns: target_ns(options.delay_target)?,
+        controls: options.controls_off,
+        refusal: options.refuse,
+        backlog: options.listenq.unsigned_abs(),
+        // Both are known when the server starts.
+        syn_filter: accept::SynFilter::None,
+        eager: strategy.eager_read,
     })
 }
 
@@ -326,6 +347,13 @@ fn check_forwarding(
     }
     if !forwarding.proxy_protocol_in {
         return Ok(());
+    }
+    if listen.iter().any(|address| matches!(address, Address::Tls(_))) {
+        return Err(
+            "--proxy-protocol-in is for addresses without TLS: its header would stand before \
+                    the handshake"
+                .into(),
+        );
     }
     let has_tcp = listen.iter().any(|address| matches!(address, Address::Tcp(_)));
     if has_tcp && forwarding.trusted.is_empty() {

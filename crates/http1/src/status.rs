@@ -77,6 +77,7 @@ statuses! {
     PARTIAL_CONTENT 206 "Partial Content";
     MOVED_PERMANENTLY 301 "Moved Permanently";
     NOT_MODIFIED 304 "Not Modified";
+    PERMANENT_REDIRECT 308 "Permanent Redirect";
     BAD_REQUEST 400 "Bad Request";
     FORBIDDEN 403 "Forbidden";
     NOT_FOUND 404 "Not Found";
@@ -130,6 +131,6 @@ mod tests {
     #[test]
     fn the_table_ascends() {
         assert!(Status::ALL.is_sorted());
-        assert_eq!(Status::ALL.len(), 23);
+        assert_eq!(Status::ALL.len(), 24);
     }
 }

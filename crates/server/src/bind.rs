@@ -22,7 +22,8 @@ pub(crate) struct Listeners {
 
 /// Binds and listens. For TCP each loop has a socket of its own (SO_REUSEPORT), unless the loops
 /// are to share it; a Unix socket, whose path can be bound only once, is always shared.
-pub(crate) fn open(config: &Config) -> Result<Listeners, Error> {
+/// Notes the port of the first address with TLS.
+pub(crate) fn open(config: &mut Config) -> Result<Listeners, Error> {
     let mut listeners = Listeners {
         per_loop: (0..config.workers).map(|_| Vec::new()).collect(),
         addresses: Vec::new(),
@@ -34,34 +35,50 @@ pub(crate) fn open(config: &Config) -> Result<Listeners, Error> {
     }
     for address in &config.listen {
         let bound = match address {
-            Address::Tcp(address) => listeners.add_tcp(*address, config),
+            Address::Tcp(address) => listeners.add_tcp(*address, false, config),
+            Address::Tls(address) => listeners.add_tcp(*address, true, config),
             Address::Unix(path) => listeners.add_unix(path, config),
         };
         bound.map_err(|error| Error(format!("cannot listen on {address}: {error}")))?;
     }
+    config.tls_port = listeners.tls_port();
     Ok(listeners)
 }
 
 impl Listeners {
-    fn add_tcp(&mut self, address: SocketAddr, config: &Config) -> std::io::Result<()> {
+    /// Returns the port of the first address with TLS; 0 if there is none.
+    fn tls_port(&self) -> u16 {
+        let port = |address: &Address| match address {
+            Address::Tls(address) => Some(address.port()),
+            Address::Tcp(_) | Address::Unix(_) => None,
+        };
+        self.addresses.iter().find_map(port).unwrap_or_default()
+    }
+
+    fn add_tcp(
+        &mut self,
+        address: SocketAddr,
+        is_tls: bool,
+        config: &Config,
+    ) -> std::io::Result<()> {
         // Without SO_REUSEPORT, a bind fails where another server listens.
         let exclusive = socket::bind_tcp(address, false)?;
         let address = socket::local_address(exclusive.as_fd())?.unwrap_or(address);
-        self.addresses.push(Address::Tcp(address));
+        self.addresses.push(if is_tls { Address::Tls(address) } else { Address::Tcp(address) });
         if let [only] = &mut self.per_loop[..] {
             socket::listen(exclusive.as_fd(), config.listenq)?;
-            only.push(Socket { fd: Arc::new(exclusive), own: true });
+            only.push(Socket { fd: Arc::new(exclusive), own: true, is_tls });
             return Ok(());
         }
         if config.share_listener {
             socket::listen(exclusive.as_fd(), config.listenq)?;
-            return self.share(&exclusive);
+            return self.share(&exclusive, is_tls);
         }
         drop(exclusive);
         for each in &mut self.per_loop {
             let own = socket::bind_tcp(address, true)?;
             socket::listen(own.as_fd(), config.listenq)?;
-            each.push(Socket { fd: Arc::new(own), own: true });
+            each.push(Socket { fd: Arc::new(own), own: true, is_tls });
         }
         Ok(())
     }
@@ -71,7 +88,7 @@ impl Listeners {
         socket::listen(shared.as_fd(), config.listenq)?;
         self.files.push(SocketFile::new(path));
         self.addresses.push(Address::Unix(path.into()));
-        self.share(&shared)
+        self.share(&shared, false)
     }
 
     /// Takes over the sockets that a service manager opened (sd_listen_fds(3)); they already
@@ -92,14 +109,14 @@ impl Listeners {
                 None => Address::Unix("(inherited)".into()),
             };
             self.addresses.push(address);
-            self.share(&fd).map_err(error)?;
+            self.share(&fd, false).map_err(error)?;
         }
         Ok(())
     }
 
-    fn share(&mut self, fd: &OwnedFd) -> std::io::Result<()> {
+    fn share(&mut self, fd: &OwnedFd, is_tls: bool) -> std::io::Result<()> {
         for each in &mut self.per_loop {
-            each.push(Socket { fd: Arc::new(fd.try_clone()?), own: false });
+            each.push(Socket { fd: Arc::new(fd.try_clone()?), own: false, is_tls });
         }
         Ok(())
     }

@@ -33,3 +33,4 @@ pub use weir_content as content;
 pub use weir_dispatch::{readiness, slots};
 pub use weir_http1::proxy_protocol;
 pub use weir_stats as stats;
+pub use weir_tls as tls;

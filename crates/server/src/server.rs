@@ -42,7 +42,7 @@ const REPORT_WAIT: Duration = Duration::from_secs(2);
 pub enum Signal {
     /// SIGUSR1: show the counters.
     ShowReport,
-    /// SIGHUP: reopen the access log.
+    /// SIGHUP: reopen the access log, and read the certificates again.
     ReopenLog,
     /// SIGTERM or SIGINT: finish open connections; the second time, close them.
     Stop,
@@ -83,6 +83,12 @@ fn time_calls(config: &Config) {
     }
 }
 
+/// Starts the writer of the access log, if there is one.
+fn start_log(config: &Config) -> Result<Option<LogWriter>, Error> {
+    let Some((target, format)) = config.access_log.clone() else { return Ok(None) };
+    LogWriter::start(target, format, config.tell).map(Some)
+}
+
 fn page_of(new: Option<&NewPage>) -> Option<&StatPage> {
     new.map(|new| &new.page)
 }
@@ -101,6 +107,7 @@ pub struct Server {
     ended: Arc<EndedWorkers>,
     signals: SignalFd,
     log: Option<LogWriter>,
+    config: Arc<Config>,
     upstreams: Option<Arc<SharedUpstreams>>,
     /// The checks of upstreams, if there are any.
     checker: Option<HealthChecker>,
@@ -121,7 +128,7 @@ impl Server {
         }
         let failed = |error: std::io::Error| Error(format!("cannot start: {error}"));
         // First: the descriptors of LISTEN_FDS have fixed numbers, which others must not take.
-        let mut listeners = bind::open(&config)?;
+        let mut listeners = bind::open(&mut config)?;
         let signals = SignalFd::block(&[SIGTERM, SIGINT, SIGUSR1, SIGHUP]).map_err(failed)?;
         time_calls(&config);
         let forks = config.arch == ArchitectureName::Processes;
@@ -150,10 +157,7 @@ impl Server {
         } else {
             (Vec::new(), sockets)
         };
-        let log = match config.access_log.clone().filter(|_| !forks) {
-            Some((target, format)) => Some(LogWriter::start(target, format, config.tell)?),
-            None => None,
-        };
+        let log = if forks { None } else { start_log(&config)? };
         let upstreams = SharedUpstreams::of(&config);
         let (report_sender, incoming) = channel();
         let ended = Arc::new(EndedWorkers::new().map_err(failed)?);
@@ -168,6 +172,7 @@ impl Server {
             ended,
             signals,
             log,
+            config: Arc::clone(&config),
             checker: HealthChecker::start(&config, upstreams.as_ref()).map_err(failed)?,
             upstreams,
             stat_page,
@@ -214,6 +219,7 @@ impl Server {
             let mut fds = [watch(self.signals.raw()), watch(waker.as_fd().as_raw_fd())];
             // If the wait fails, the loops are checked again a little later.
             let _ = poll::poll(&mut fds, Some(Duration::from_secs(1)));
+            self.reload_changed_certificates();
             if fds[1].revents != 0 {
                 waker.clear();
             }
@@ -234,6 +240,27 @@ impl Server {
         self.stop_requests += 1;
         let phase = if self.stop_requests == 1 { Phase::Drain } else { Phase::Stop };
         self.controls.iter().for_each(|control| control.set_phase(phase));
+    }
+
+    /// Reads the certificates again, whether their files have changed or not. Open connections go
+    /// on with those they began with.
+    ///
+    /// # Errors
+    /// A sentence: a file is not what it should be. All certificates stay as they were.
+    pub fn reload_certificates(&self) -> Result<(), Error> {
+        let Some(tls) = &self.config.tls else { return Ok(()) };
+        tls.reload().map_err(|error| Error(error.to_string()))
+    }
+
+    fn reload_changed_certificates(&self) {
+        match self.config.tls.as_ref().and_then(|tls| tls.reload_if_changed()) {
+            None => {}
+            // Child processes have certificates of their own.
+            Some(Ok(())) => self.controls.iter().for_each(|control| control.request_reopen()),
+            Some(Err(error)) => {
+                (self.config.tell)(&format!("the certificates stay as they were: {error}"));
+            }
+        }
     }
 
     /// Reopens the access log, because it was moved. Returns false if its writer is stuck.

@@ -38,6 +38,8 @@ mod room;
 mod signals;
 mod stat;
 mod threads;
+mod tls;
+mod tls_peers;
 
 /// The program under test.
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

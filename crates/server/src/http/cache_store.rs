@@ -101,8 +101,9 @@ impl Forward {
         context: &mut WorkerContext,
     ) {
         let config = context.config();
-        let mut fields = Vec::with_capacity(config.fields.len() + STATUS_LINE_BYTES);
-        fields.extend_from_slice(&config.fields);
+        let ours = config.fields_of(self.exchange.is_tls());
+        let mut fields = Vec::with_capacity(ours.len() + STATUS_LINE_BYTES);
+        fields.extend_from_slice(ours);
         for text in ["Cache-Status: weir; fwd=", why.text(), says, "\r\n"] {
             fields.extend_from_slice(text.as_bytes());
         }

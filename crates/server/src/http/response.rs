@@ -17,6 +17,7 @@ use weir_http1::{Framing, Lines, Method, Request, Status, Target, Version, reply
 use weir_sys::{is_exhaustion, socket};
 
 use super::bench::{self, BenchTarget};
+use crate::config::without_port;
 use crate::context::WorkerContext;
 use crate::context::forwarded::Answered;
 use crate::context::log::{LoggedRequest, Record};
@@ -26,10 +27,15 @@ const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
 const HTML: &[u8] = b"text/html; charset=utf-8";
 const PLAIN: &[u8] = b"text/plain";
 
+/// Port that https has where none is named (RFC 9110 section 4.2.2).
+const HTTPS_PORT: u16 = 443;
+
 /// Facts about the connection that a reply depends on.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestInfo {
     pub peer: SocketAddr,
+    /// True if the client speaks TLS.
+    pub is_tls: bool,
     /// Ends of the client's connection, where they are known and of use.
     pub endpoints: Option<Endpoints>,
     /// Start of the request, nanoseconds on the loop's clock.
@@ -131,6 +137,10 @@ pub(crate) fn answer(
         reply.plain(Status::CONTENT_TOO_LARGE, b"");
         return Answer::Written;
     }
+    if must_use_tls(info.peer, info.is_tls, reply.context) {
+        reply.redirect_to_tls(request);
+        return Answer::Written;
+    }
     match (request.method, request.target) {
         (Method::Get | Method::Head, Target::Path { path, query }) => {
             let left = if reply.context.config.bench_endpoints {
@@ -153,6 +163,12 @@ pub(crate) fn answer(
         _ => reply.plain(Status::METHOD_NOT_ALLOWED, ALLOW),
     }
     Answer::Written
+}
+
+/// Returns whether the requests of a client are only redirected to an address with TLS. Those of a
+/// Unix socket come from a program on this machine, which has nothing to fear between.
+pub(crate) fn must_use_tls(peer: SocketAddr, is_tls: bool, context: &WorkerContext) -> bool {
+    context.config.redirects_to_tls && !is_tls && peer != socket::UNKNOWN_PEER
 }
 
 /// Charges a request to its source. Returns whether the connection closes after the reply.
@@ -292,6 +308,27 @@ impl Reply<'_, '_> {
         Answer::Written
     }
 
+    /// Redirects to the same target at the address with TLS; the method stays the same.
+    fn redirect_to_tls(&mut self, request: &Request<'_>) {
+        let (Some(host), Target::Path { path, query }) = (request.host, request.target) else {
+            return self.plain(Status::BAD_REQUEST, b"");
+        };
+        let port = self.context.config.tls_port;
+        let mut line = b"Location: https://".to_vec();
+        line.extend_from_slice(without_port(host));
+        if port != HTTPS_PORT {
+            line.push(b':');
+            line.extend_from_slice(itoa::Buffer::new().format(port).as_bytes());
+        }
+        line.extend_from_slice(path);
+        if let Some(query) = query {
+            line.push(b'?');
+            line.extend_from_slice(query);
+        }
+        line.extend_from_slice(b"\r\n");
+        self.plain(Status::PERMANENT_REDIRECT, &line);
+    }
+
     /// Asks the store, and again if the first answer no longer holds or descriptors have run out.
     fn find(&mut self, lookup: &Lookup<'_>) -> Found {
         let now = self.context.clock();
@@ -393,8 +430,12 @@ impl Reply<'_, '_> {
         let upstream = config.upstream_of(host, path);
         let cache = self.context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
         let removed = cache.zip(upstream).is_some_and(|(cache, upstream)| {
-            write_key(&mut key, upstream, host.unwrap_or_default(), path, query);
-            cache.remove(&key)
+            let mut remove = |is_tls| {
+                write_key(&mut key, upstream, is_tls, host.unwrap_or_default(), path, query);
+                cache.remove(&key)
+            };
+            // Both, whichever of them it is sent by.
+            remove(false) | remove(true)
         });
         self.plain(if removed { Status::OK } else { Status::NOT_FOUND }, b"");
     }
@@ -463,11 +504,12 @@ impl Reply<'_, '_> {
         let (out, context) = (&mut self.out.bytes, &mut *self.context);
         let Some((stored, says)) = self.stored else {
             out.extend_from_slice(context.date.at(unix_ns / 1_000_000_000));
-            out.extend_from_slice(&context.config.fields);
+            out.extend_from_slice(context.config.fields_of(self.info.is_tls));
             return;
         };
         // The server is the one that made the reply (RFC 9110 section 10.2.4).
-        let ours = context.config.fields.split_inclusive(|&byte| byte == b'\n');
+        let ours = context.config.fields_of(self.info.is_tls);
+        let ours = ours.split_inclusive(|&byte| byte == b'\n');
         for line in ours.filter(|line| !(stored.has_server && line.starts_with(b"Server:"))) {
             out.extend_from_slice(line);
         }

@@ -141,7 +141,8 @@ pub(super) fn receive_reply(
     let unix_s = context.unix_ns() / 1_000_000_000;
     let close = forward.close || context.is_closing();
     forward.close = close;
-    let facts = ReplyFacts { close, date: context.date.at(unix_s), fields: &context.config.fields };
+    let fields = context.config.fields_of(forward.exchange.is_tls());
+    let facts = ReplyFacts { close, date: context.date.at(unix_s), fields };
     let received = context.scratch.get(..bytes).unwrap_or_default();
     let taken = forward.exchange.receive(received, &mut output.bytes, &facts);
     let taken = taken.map_err(|_| Failure::Malformed)?;
