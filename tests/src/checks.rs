@@ -10,6 +10,7 @@ mod packet;
 mod proxy_protocol;
 mod reply;
 mod sites;
+mod tls;
 
 use weir_content::path::{Decoded, decode, encode, redirect_location};
 use weir_content::range::{ByteRange, Multipart, PARTS_MAX, Ranges, parse};
@@ -25,6 +26,7 @@ pub use packet::packet;
 pub use proxy_protocol::proxy_protocol;
 pub use reply::reply;
 pub use sites::sites;
+pub use tls::tls;
 
 /// Limits that short inputs exceed.
 const TIGHT: Limits = Limits { target_bytes_max: 20, head_bytes_max: 120, fields_max: 4 };

@@ -4,15 +4,18 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustls::ClientConnection;
+use rustls::client::ClientConfig;
 
 use weir_http1::{Body, Framing};
 
 use crate::wait::TIMEOUT;
-use crate::{Address, Reply};
+use crate::{Address, Reply, tls};
 
 /// Reason for the lack of a complete reply.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub enum Failure {
 pub struct Client {
     /// A `TcpStream` even for a Unix socket: reads, writes, timeouts and shutdown are the same.
     stream: TcpStream,
+    /// TLS on the stream, if it is to have any.
+    tls: Option<Box<ClientConnection>>,
     unread: Vec<u8>,
 }
 
@@ -84,7 +89,69 @@ impl Client {
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
-        Ok(Client { stream, unread: Vec::new() })
+        Ok(Client { stream, tls: None, unread: Vec::new() })
+    }
+
+    /// Connects, and speaks TLS with the server of this name. The handshake begins with what is
+    /// sent first.
+    pub fn connect_tls(address: &Address, config: &Arc<ClientConfig>, name: &str) -> Client {
+        Client::connect(address).with_tls(tls::client(config, name))
+    }
+
+    /// Returns the client with TLS on its connection.
+    pub fn with_tls(self, tls: ClientConnection) -> Client {
+        Client { tls: Some(Box::new(tls)), ..self }
+    }
+
+    /// Makes the TLS handshake.
+    ///
+    /// # Errors
+    /// The server has refused it, or the client does.
+    pub fn handshake(&mut self) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else { return Ok(()) };
+        while tls.is_handshaking() {
+            tls.complete_io(&mut self.stream)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the state of TLS.
+    ///
+    /// # Panics
+    /// Without TLS.
+    pub fn tls(&mut self) -> &mut ClientConnection {
+        self.tls.as_mut().expect("a connection with TLS")
+    }
+
+    /// Sends the bytes as they are, whether there is TLS or not.
+    pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Says that nothing follows, by the word that TLS has for it.
+    pub fn finish_tls(&mut self) {
+        self.tls().send_close_notify();
+        let (tls, stream) = (self.tls.as_mut().expect("a connection with TLS"), &mut self.stream);
+        while tls.wants_write() {
+            tls.write_tls(stream).unwrap();
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.tls {
+            None => self.stream.write_all(bytes),
+            Some(tls) => {
+                let mut stream = rustls::Stream::new(tls.as_mut(), &mut self.stream);
+                stream.write_all(bytes).and_then(|()| stream.flush())
+            }
+        }
+    }
+
+    fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            None => self.stream.read(piece),
+            Some(tls) => rustls::Stream::new(tls.as_mut(), &mut self.stream).read(piece),
+        }
     }
 
     /// Returns a second handle of the connection, to send on while this one reads.
@@ -92,12 +159,12 @@ impl Client {
     /// # Panics
     /// For lack of descriptors.
     pub fn another_end(&self) -> Client {
-        Client { stream: self.stream.try_clone().unwrap(), unread: Vec::new() }
+        Client { stream: self.stream.try_clone().unwrap(), tls: None, unread: Vec::new() }
     }
 
     /// Sends all of `bytes`.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stream.write_all(bytes.as_ref()).unwrap();
+        self.write_all(bytes.as_ref()).unwrap();
     }
 
     /// Sends `bytes` to a server that may refuse to read them all.
@@ -105,7 +172,7 @@ impl Client {
     /// # Errors
     /// Those of write(2).
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-        self.stream.write_all(bytes.as_ref())
+        self.write_all(bytes.as_ref())
     }
 
     /// Sends a GET on this connection and returns the reply.
@@ -229,7 +296,7 @@ impl Client {
         let mut bytes = vec![0; piece];
         let goal = self.unread.len() + count;
         while self.unread.len() < goal {
-            match self.stream.read(&mut bytes) {
+            match self.read(&mut bytes) {
                 Ok(n @ 1..) => self.unread.extend_from_slice(&bytes[..n]),
                 _ => return false,
             }
@@ -304,7 +371,7 @@ impl Client {
 
     fn read_more(&mut self) -> io::Result<usize> {
         let mut piece = [0; 65536];
-        let count = self.stream.read(&mut piece)?;
+        let count = self.read(&mut piece)?;
         self.unread.extend_from_slice(&piece[..count]);
         Ok(count)
     }

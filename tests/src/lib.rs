@@ -31,6 +31,7 @@ pub mod remote_link;
 pub mod reply;
 pub mod server;
 pub mod setups;
+pub mod tls;
 pub mod tls_front;
 pub mod wait;
 

@@ -365,7 +365,8 @@ fn address_in(text: &str) -> Address {
     if let Some(path) = text.strip_prefix("unix:") {
         return Address::Unix(Path::new(path).to_owned());
     }
-    let authority = text.strip_prefix("http://").expect("an http URL").trim_end_matches('/');
+    let authority = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let authority = authority.expect("an http URL").trim_end_matches('/');
     Address::Tcp(authority.parse().expect("an address and a port"))
 }
 

@@ -71,6 +71,7 @@ const OMISSIONS: &[Omission] = &[
             "silent_connections_are_evicted",
             "connections_with_an_incomplete_body_are_evicted",
             "connections_whose_client_reads_nothing_are_evicted",
+            "half_done_handshakes_are_evicted_first",
         ],
         applies: has_a_pool,
         why: "a silent client occupies a fiber, thread or process until its deadline",
@@ -139,6 +140,11 @@ impl Setup {
     pub fn takes_policies(&self) -> bool {
         let chooses = |preset: &&Preset| preset.strategy.accept_policy != accept::PolicyName::Limit;
         PRESETS.iter().filter(chooses).all(|preset| self.excludes(preset).is_none())
+    }
+
+    /// Returns whether clients can speak TLS here.
+    fn speaks_tls(&self) -> bool {
+        self.arch.tls_not.is_none()
     }
 
     /// Returns whether requests can be forwarded here.
@@ -286,6 +292,28 @@ pub fn forwarders(weir: &'static str) -> &'static [Setup] {
     })
 }
 
+/// Returns all set-ups that speak TLS.
+pub fn tls_setups(weir: &'static str) -> &'static [Setup] {
+    static SPEAKING: OnceLock<Vec<Setup>> = OnceLock::new();
+    SPEAKING
+        .get_or_init(|| setups(weir).iter().filter(|setup| setup.speaks_tls()).cloned().collect())
+}
+
+/// Returns a set-up for each architecture and pool that speaks TLS, over the usual mechanism.
+pub fn tls_architectures(weir: &'static str) -> &'static [Setup] {
+    static SPEAKING: OnceLock<Vec<Setup>> = OnceLock::new();
+    let all = || architectures(weir).iter().filter(|setup| setup.speaks_tls());
+    SPEAKING.get_or_init(|| all().cloned().collect())
+}
+
+/// Returns a set-up for each architecture and pool that speaks TLS and forwards requests, over the
+/// usual mechanism.
+pub fn tls_forwarders(weir: &'static str) -> &'static [Setup] {
+    static SPEAKING: OnceLock<Vec<Setup>> = OnceLock::new();
+    let all = || forwarders(weir).iter().filter(|setup| setup.speaks_tls());
+    SPEAKING.get_or_init(|| all().cloned().collect())
+}
+
 /// Returns all set-ups that forward requests.
 pub fn forwarding_setups(weir: &'static str) -> &'static [Setup] {
     static FORWARDING: OnceLock<Vec<Setup>> = OnceLock::new();
@@ -336,6 +364,15 @@ macro_rules! suite {
     };
     (every_forwarding_setup: $($test:ident,)+) => {
         $crate::suite! { @each every_forwarding_setup one_by_one forwarding_setups $($test)+ }
+    };
+    (every_tls_setup: $($test:ident,)+) => {
+        $crate::suite! { @each every_tls_setup one_by_one tls_setups $($test)+ }
+    };
+    (every_tls_architecture: $($test:ident,)+) => {
+        $crate::suite! { @each every_tls_architecture one_by_one tls_architectures $($test)+ }
+    };
+    (every_tls_forwarder: $($test:ident,)+) => {
+        $crate::suite! { @each every_tls_forwarder one_by_one tls_forwarders $($test)+ }
     };
     (@each $module:ident $order:ident $setups:ident $($test:ident)+) => {
         mod $module {

@@ -16,7 +16,7 @@ use crate::forwarding::options::EACH;
 use crate::sites::options::{RouteKeys, Settings, SiteKeys};
 
 /// Names of the tables.
-pub(crate) const NAMES: [&str; 28] = [
+pub(crate) const NAMES: [&str; 30] = [
     "architectures",
     "architecture-options",
     "architecture-presets",
@@ -42,6 +42,8 @@ pub(crate) const NAMES: [&str; 28] = [
     "stat-options",
     "forward-options",
     "cache-options",
+    "tls-options",
+    "tls-architectures",
     "forward-architectures",
     "in-flight-policies",
     "queue-policies",
@@ -59,11 +61,13 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         "slot-searches" => slot_searches(),
         "output-paths" => output_paths(),
         "presets" => presets(),
-        "options" => {
-            options(find(cli, &["serve"]), |arg| !is_of_upstreams(arg) && !is_of_cache(arg))
-        }
+        "options" => options(find(cli, &["serve"]), |arg| {
+            !is_of_upstreams(arg) && !is_of_cache(arg) && !is_of_tls(arg)
+        }),
         "forward-options" => options(find(cli, &["serve"]), is_of_upstreams),
         "cache-options" => options(find(cli, &["serve"]), is_of_cache),
+        "tls-options" => options(find(cli, &["serve"]), is_of_tls),
+        "tls-architectures" => tls_architectures(),
         "forward-architectures" => forward_architectures(),
         "in-flight-policies" => in_flight_policies(),
         "queue-policies" => queue_policies(),
@@ -99,6 +103,21 @@ fn forward_architectures() -> String {
             [code(row.spelling), if why.is_empty() { "yes" } else { "no" }.into(), why.into()]
         }),
     )
+}
+
+/// Renders which architectures speak TLS, and why the others do not.
+fn tls_architectures() -> String {
+    table(
+        ["architecture", "TLS", "not, because"],
+        architecture::TABLE.iter().map(|row| {
+            let why = row.tls_not.unwrap_or_default();
+            [code(row.spelling), if why.is_empty() { "yes" } else { "no" }.into(), why.into()]
+        }),
+    )
+}
+
+fn is_of_tls(arg: &Arg) -> bool {
+    arg.get_help_heading() == Some("TLS")
 }
 
 fn is_of_cache(arg: &Arg) -> bool {

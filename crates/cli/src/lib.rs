@@ -20,6 +20,7 @@ mod serve;
 mod signals;
 mod sites;
 mod stat;
+mod tls;
 mod top;
 mod upgrade;
 mod values;

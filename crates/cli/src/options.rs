@@ -12,6 +12,7 @@ use weir_server::{Address, OUTPUTS, PRESETS, Status, architecture, readiness, sl
 
 use crate::caching::CacheOptions;
 use crate::forwarding::options::{ForwardOptions, RouteOptions};
+use crate::tls::TlsOptions;
 use crate::values::{self, OnOff};
 
 /// Serve a directory over HTTP/1.1.
@@ -77,7 +78,8 @@ pub(crate) struct ServerOptions {
     #[arg(long)]
     pub print_config: bool,
 
-    /// Address to listen on: HOST:PORT, [IPv6]:PORT or unix:PATH; may be repeated. Sockets passed
+    /// Address to listen on: HOST:PORT, [IPv6]:PORT or unix:PATH; https://HOST:PORT with TLS; may be
+    /// repeated. Sockets passed
     /// by a service manager (LISTEN_FDS) are used instead
     #[arg(long, value_name = "ADDR", value_parser = values::address,
           default_value = "127.0.0.1:8080")]
@@ -144,6 +146,9 @@ pub(crate) struct ServerOptions {
 
     #[command(flatten)]
     pub switches: Switches,
+
+    #[command(flatten)]
+    pub tls: TlsOptions,
 
     /// Maximum number of open connections, divided evenly among the loops; lower if the limit of
     /// open files requires it

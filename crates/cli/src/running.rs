@@ -49,11 +49,12 @@ impl Outputs {
         let (name, path) = match address {
             Address::Tcp(address) => (format!("admin tcp:{address}"), None),
             Address::Unix(path) => (format!("admin unix:{}", path.display()), Some(&**path)),
+            Address::Tls(_) => return Err("--admin speaks no TLS".into()),
         };
         let theirs = predecessor.as_mut().and_then(|last| last.take(&name));
         let listener = match (address, theirs) {
             (_, Some(socket)) => AdminListener::adopt(socket, path),
-            (Address::Tcp(address), None) => AdminListener::tcp(*address),
+            (Address::Tcp(address) | Address::Tls(address), None) => AdminListener::tcp(*address),
             (Address::Unix(path), None) => AdminListener::unix(path),
         };
         let listener = listener.map_err(|error| format!("--admin: {address}: {error}"))?;
@@ -273,6 +274,9 @@ impl Running {
         manager::tell_reloading();
         if !self.server.reopen_log() {
             say("the access log is stuck and was not reopened");
+        }
+        if let Err(error) = self.server.reload_certificates() {
+            say(&format!("the certificates stay as they were: {error}"));
         }
         if self.standing != Standing::Serves {
             // The one that starts may have read an earlier configuration.

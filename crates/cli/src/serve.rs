@@ -201,11 +201,17 @@ fn server_configuration(
     let (arch, arch_settings) = architecture(&options, &strategy)?;
     let (timeouts, policy) = (timeouts(&options), policy(&options, &strategy)?);
     check_forwarding(&forwarding, arch, &options.listen)?;
+    let tls = options.tls.acceptor(&options.listen, arch)?;
+    if inherited_sockets() > 0 && tls.is_some() {
+        return Err("sockets passed by a service manager speak no TLS".into());
+    }
+    let tls_fields = [&fields[..], options.tls.fields().as_bytes()].concat();
     let (index, listing) = (content.index.clone(), content.listing);
     let for_sites = sites::Server {
         forwarding: &forwarding,
         root: SiteRoot { path: root.clone(), index, listing },
         fields: &fields,
+        tls_fields: &tls_fields,
         error_pages: &error_pages,
         unknown_host: options.unknown_host.into(),
         allowed_hosts: &options.allowed_host,
@@ -213,6 +219,7 @@ fn server_configuration(
     };
     let (sites, site_roots) = sites::build(&for_sites, tables)?;
     let Forwarding { upstreams, high_priority, trusted, proxy_protocol_in, .. } = forwarding;
+    let policy = policy(&options, &strategy)?;
     let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
     Ok(Config {
         arch,
@@ -222,6 +229,10 @@ fn server_configuration(
         slots: slots.ok_or("there is no such search for slots")?.search,
         root,
         listen: options.listen,
+        tls,
+        redirects_to_tls: options.tls.redirect_https == OnOff::On,
+        // It is known once the server listens.
+        tls_port: 0,
         inherited: inherited_sockets(),
         share_listener: options.share_listener == OnOff::On,
         strategy,
@@ -231,6 +242,7 @@ fn server_configuration(
         listenq: options.listenq,
         content,
         fields,
+        tls_fields,
         error_pages,
         workers: options.workers.map_or_else(|| default_workers(&cpus), usize::from),
         cpus,
@@ -254,6 +266,7 @@ fn server_configuration(
     })
 }
 
+/// Returns the accept policy with its settings.
 fn policy(options: &ServerOptions, strategy: &Strategy) -> Result<accept::PolicyConfig, String> {
     Ok(accept::PolicyConfig {
         name: strategy.accept_policy,
@@ -295,6 +308,13 @@ fn check_forwarding(
     }
     if !forwarding.proxy_protocol_in {
         return Ok(());
+    }
+    if listen.iter().any(|address| matches!(address, Address::Tls(_))) {
+        return Err(
+            "--proxy-protocol-in is for addresses without TLS: its header would stand before \
+                    the handshake"
+                .into(),
+        );
     }
     let has_tcp = listen.iter().any(|address| matches!(address, Address::Tcp(_)));
     if has_tcp && forwarding.trusted.is_empty() {

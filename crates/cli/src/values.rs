@@ -51,7 +51,7 @@ fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
 }
 
 /// Parses an address: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, `:8080`,
-/// `unix:/run/weir.sock`.
+/// `unix:/run/weir.sock`; `https://127.0.0.1:8443` with TLS.
 pub(crate) fn address(text: &str) -> Result<Address, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return if path.is_empty() {
@@ -60,15 +60,19 @@ pub(crate) fn address(text: &str) -> Result<Address, String> {
             Ok(Address::Unix(path.into()))
         };
     }
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return Ok(Address::Tcp(address));
+    let address = match text.strip_prefix("https://") {
+        Some(rest) => socket_address(rest.strip_suffix('/').unwrap_or(rest)).map(Address::Tls),
+        None => socket_address(text.strip_prefix("http://").unwrap_or(text)).map(Address::Tcp),
+    };
+    address.ok_or_else(|| "an address is [https://]HOST:PORT, [IPv6]:PORT or unix:PATH".into())
+}
+
+fn socket_address(text: &str) -> Option<SocketAddr> {
+    if let Ok(address) = text.parse() {
+        return Some(address);
     }
     let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.into() };
-    full.to_socket_addrs()
-        .ok()
-        .and_then(|mut found| found.next())
-        .map(Address::Tcp)
-        .ok_or_else(|| "an address is HOST:PORT, [IPv6]:PORT or unix:PATH".into())
+    full.to_socket_addrs().ok()?.next()
 }
 
 /// Parses a list of processors, such as `0,2-3`.
@@ -222,6 +226,11 @@ mod tests {
         assert_eq!(address("unix:/a/b"), Ok(Address::Unix("/a/b".into())));
         assert!(matches!(address("[::1]:80"), Ok(Address::Tcp(at)) if at.is_ipv6()));
         assert!(matches!(address(":80"), Ok(Address::Tcp(at)) if at.ip().is_unspecified()));
+        assert!(
+            matches!(address("https://[::1]:8443/"), Ok(Address::Tls(at)) if at.port() == 8443)
+        );
+        assert!(matches!(address("http://127.0.0.1:80"), Ok(Address::Tcp(_))));
+        assert!(address("https://unix:/a").is_err());
         assert!(address("nowhere").is_err());
         assert!(address("unix:").is_err());
     }

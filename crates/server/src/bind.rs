@@ -31,9 +31,10 @@ pub(crate) struct Listeners {
 /// once, is always shared.
 ///
 /// Sockets that a predecessor passes are taken first, and stay as they are until it has closed
-/// them. Those for which there is no address any more end with it.
+/// them. Those for which there is no address any more end with it. Notes the
+/// port of the first address with TLS.
 pub(crate) fn open(
-    config: &Config,
+    config: &mut Config,
     predecessor: Option<&mut Predecessor>,
 ) -> Result<Listeners, Error> {
     let mut listeners = Listeners {
@@ -53,6 +54,7 @@ pub(crate) fn open(
     } else {
         listeners.take_all(config, &mut passed)?;
     }
+    config.tls_port = listeners.tls_port();
     Ok(listeners)
 }
 
@@ -66,10 +68,11 @@ pub(crate) fn renew(kept: &[KeptSocket], listenq: i32) {
     }
 }
 
-/// Returns whether a socket has the address that is wanted; port 0 is any.
+/// Returns whether a socket has the address that is wanted; port 0 is any. Whether clients speak
+/// TLS there may change.
 fn is_bound_for(has: &Address, wanted: &Address) -> bool {
     match (has, wanted) {
-        (Address::Tcp(has), Address::Tcp(wanted)) => {
+        (Address::Tcp(has) | Address::Tls(has), Address::Tcp(wanted) | Address::Tls(wanted)) => {
             has.ip() == wanted.ip() && (has.port() == wanted.port() || wanted.port() == 0)
         }
         (Address::Unix(has), Address::Unix(wanted)) => has == wanted,
@@ -86,6 +89,15 @@ fn take_for(wanted: &Address, passed: &mut Vec<PassedSocket>) -> Vec<OwnedFd> {
 }
 
 impl Listeners {
+    /// Returns the port of the first address with TLS; 0 if there is none.
+    fn tls_port(&self) -> u16 {
+        let port = |address: &Address| match address {
+            Address::Tls(address) => Some(address.port()),
+            Address::Tcp(_) | Address::Unix(_) => None,
+        };
+        self.addresses.iter().find_map(port).unwrap_or_default()
+    }
+
     /// Opens a socket for each address, unless those passed are a service manager's.
     fn take_all(&mut self, config: &Config, passed: &mut Vec<PassedSocket>) -> Result<(), Error> {
         let managed: Vec<_> =
@@ -96,8 +108,8 @@ impl Listeners {
         for address in &config.listen {
             let theirs = take_for(address, passed);
             let bound = match address {
-                Address::Tcp(address) if theirs.is_empty() => self.add_tcp(*address, config),
-                Address::Tcp(_) => self.take_tcp(theirs, config),
+                Address::Tcp(address) => self.add_or_take(*address, Address::Tcp, theirs, config),
+                Address::Tls(address) => self.add_or_take(*address, Address::Tls, theirs, config),
                 Address::Unix(path) => self.add_unix(path, theirs.into_iter().next(), config),
             };
             bound.map_err(|error| Error(format!("cannot listen on {address}: {error}")))?;
@@ -116,11 +128,31 @@ impl Listeners {
         Ok(())
     }
 
-    fn add_tcp(&mut self, address: SocketAddr, config: &Config) -> std::io::Result<()> {
+    /// Takes over the sockets of an address, or binds. `kind`: whether its clients speak TLS.
+    fn add_or_take(
+        &mut self,
+        address: SocketAddr,
+        kind: fn(SocketAddr) -> Address,
+        theirs: Vec<OwnedFd>,
+        config: &Config,
+    ) -> std::io::Result<()> {
+        if theirs.is_empty() {
+            self.add_tcp(address, kind, config)
+        } else {
+            self.take_tcp(theirs, kind, config)
+        }
+    }
+
+    fn add_tcp(
+        &mut self,
+        address: SocketAddr,
+        kind: fn(SocketAddr) -> Address,
+        config: &Config,
+    ) -> std::io::Result<()> {
         // Without SO_REUSEPORT, a bind fails where another server listens.
         let exclusive = socket::bind_tcp(address, false)?;
         let address = socket::local_address(exclusive.as_fd())?.unwrap_or(address);
-        self.addresses.push(Address::Tcp(address));
+        self.addresses.push(kind(address));
         if self.per_loop.len() == 1 {
             self.bind_own(0, exclusive);
         } else if config.share_listener {
@@ -149,13 +181,18 @@ impl Listeners {
 
     /// Takes over the sockets of one address from a predecessor. Each has a queue, so that none is
     /// left out where there are fewer loops than sockets.
-    fn take_tcp(&mut self, theirs: Vec<OwnedFd>, config: &Config) -> std::io::Result<()> {
+    fn take_tcp(
+        &mut self,
+        theirs: Vec<OwnedFd>,
+        kind: fn(SocketAddr) -> Address,
+        config: &Config,
+    ) -> std::io::Result<()> {
         let (sockets, loops) = (theirs.len(), self.per_loop.len());
         let address = theirs.first().map(|fd| socket::local_address(fd.as_fd())).transpose()?;
         let Some(address) = address.flatten() else {
             return Err(std::io::Error::other("it is no TCP socket"));
         };
-        self.addresses.push(Address::Tcp(address));
+        self.addresses.push(kind(address));
         for (index, fd) in theirs.into_iter().enumerate() {
             if loops > 1 && config.share_listener {
                 self.share(SocketOrigin::Bound, fd)?;
@@ -173,7 +210,8 @@ impl Listeners {
     fn add_own(&mut self, index: usize, fd: OwnedFd, is_held: bool) {
         let fd = Arc::new(fd);
         self.keep(SocketOrigin::Bound, &fd);
-        self.per_loop[index].push(Socket { fd, own: true, is_held });
+        let is_tls = self.is_tls();
+        self.per_loop[index].push(Socket { fd, own: true, is_tls, is_held });
     }
 
     fn add_unix(
@@ -223,11 +261,18 @@ impl Listeners {
     }
 
     fn share(&mut self, origin: SocketOrigin, fd: OwnedFd) -> std::io::Result<()> {
+        let is_tls = self.is_tls();
         for each in &mut self.per_loop {
-            each.push(Socket { fd: Arc::new(fd.try_clone()?), own: false, is_held: false });
+            let fd = Arc::new(fd.try_clone()?);
+            each.push(Socket { fd, own: false, is_tls, is_held: false });
         }
         self.keep(origin, &Arc::new(fd));
         Ok(())
+    }
+
+    /// Returns whether the clients of the address that was added last speak TLS.
+    fn is_tls(&self) -> bool {
+        matches!(self.addresses.last(), Some(Address::Tls(_)))
     }
 
     /// Keeps a socket of the address that was added last.

@@ -5,6 +5,7 @@ mod upstream;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use weir_accept::upstream::Class;
@@ -14,6 +15,7 @@ use weir_content as content;
 use weir_dispatch::readiness;
 use weir_dispatch::slots::SlotSearch;
 use weir_sys::socket::UNKNOWN_PEER;
+use weir_tls::Acceptor;
 
 use crate::architecture;
 use crate::sites::hosts::without_port;
@@ -27,6 +29,8 @@ pub use upstream::{HealthCheck, Upstream, UpstreamAddress, UpstreamServer, Upstr
 pub enum Address {
     /// IPv4 or IPv6; port 0 is replaced by a free one.
     Tcp(SocketAddr),
+    /// The same, with TLS.
+    Tls(SocketAddr),
     /// The path of a Unix socket.
     Unix(PathBuf),
 }
@@ -35,6 +39,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "http://{address}"),
+            Self::Tls(address) => write!(f, "https://{address}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -119,6 +124,16 @@ fn is_within(part_host: Option<&str>, part_path: &str, host: Option<&[u8]>, path
     is_host && is_path
 }
 
+/// Returns a host without its port; an IPv6 address is in brackets.
+pub(crate) fn without_port(host: &[u8]) -> &[u8] {
+    let end = if host.starts_with(b"[") {
+        host.iter().position(|&byte| byte == b']').map(|at| at + 1)
+    } else {
+        host.iter().position(|&byte| byte == b':')
+    };
+    host.get(..end.unwrap_or(host.len())).unwrap_or(host)
+}
+
 /// Complete description of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -126,6 +141,12 @@ pub struct Config {
     pub root: PathBuf,
     /// Addresses to listen on; ignored when sockets were inherited.
     pub listen: Vec<Address>,
+    /// Certificates, for the addresses with TLS; `None` without one.
+    pub tls: Option<Arc<Acceptor>>,
+    /// True if requests without TLS are sent on to the first address with TLS.
+    pub redirects_to_tls: bool,
+    /// Port of that address, once it is known.
+    pub tls_port: u16,
     /// Number of listening sockets passed by a service manager (LISTEN_FDS).
     pub inherited: usize,
     /// True if the loops share one socket per TCP address; otherwise each has its own.
@@ -155,6 +176,8 @@ pub struct Config {
     pub content: content::Options,
     /// Field lines added to every reply, each ended by CRLF.
     pub fields: Vec<u8>,
+    /// Field lines added to every reply over TLS in their place.
+    pub tls_fields: Vec<u8>,
     /// Bodies for error statuses.
     pub error_pages: Vec<ErrorPage>,
     /// Number of loops.
@@ -211,6 +234,11 @@ impl Config {
     /// Returns a rule of the sites.
     pub(crate) fn rule(&self, index: RuleIndex) -> Option<&Rule> {
         self.sites.as_ref()?.rule(index)
+    }
+
+    /// Returns the field lines added to every reply, with or without TLS.
+    pub(crate) fn fields_of(&self, is_tls: bool) -> &[u8] {
+        if is_tls { &self.tls_fields } else { &self.fields }
     }
 
     /// Returns whether what an address says of where requests come from is believed.

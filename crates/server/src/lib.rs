@@ -37,3 +37,4 @@ pub use weir_dispatch::{readiness, slots};
 pub use weir_http1::{Status, proxy_protocol};
 pub use weir_stats as stats;
 pub use weir_sys::descent::children_of;
+pub use weir_tls as tls;

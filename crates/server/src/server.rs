@@ -54,7 +54,7 @@ const SIGNALS: [i32; 6] = [SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGCHLD];
 pub enum Signal {
     /// SIGUSR1: show the counters.
     ShowReport,
-    /// SIGHUP: read the configuration again, and reopen the access log.
+    /// SIGHUP: read the configuration and the certificates again, and reopen the access log.
     Reload,
     /// SIGUSR2: leave to the program that is installed now.
     Upgrade,
@@ -146,6 +146,12 @@ fn fit(config: &mut Config, listeners: &mut Listeners, forks: bool) -> Result<()
     Ok(())
 }
 
+/// Starts the writer of the access log, if there is one.
+fn start_log(config: &Config) -> Result<Option<LogWriter>, Error> {
+    let Some((target, format)) = config.access_log.clone() else { return Ok(None) };
+    LogWriter::start(target, format, config.tell).map(Some)
+}
+
 fn page_of(new: Option<&NewPage>) -> Option<&StatPage> {
     new.map(|new| &new.page)
 }
@@ -171,6 +177,7 @@ pub struct Server {
     ended: Arc<EndedWorkers>,
     signals: SignalFd,
     log: Option<LogWriter>,
+    config: Arc<Config>,
     upstreams: Option<Arc<SharedUpstreams>>,
     /// The checks of upstreams, if there are any.
     checker: Option<HealthChecker>,
@@ -192,7 +199,7 @@ impl Server {
         }
         let failed = |error: std::io::Error| Error(format!("cannot start: {error}"));
         // First: the descriptors of LISTEN_FDS have fixed numbers, which others must not take.
-        let mut listeners = bind::open(&config, predecessor.as_mut())?;
+        let mut listeners = bind::open(&mut config, predecessor.as_mut())?;
         let signals = SignalFd::block(&SIGNALS).map_err(failed)?;
         time_calls(&config);
         let forks = config.arch == ArchitectureName::Processes;
@@ -210,10 +217,7 @@ impl Server {
         } else {
             (Vec::new(), sockets)
         };
-        let log = match config.access_log.clone().filter(|_| !forks) {
-            Some((target, format)) => Some(LogWriter::start(target, format, config.tell)?),
-            None => None,
-        };
+        let log = if forks { None } else { start_log(&config)? };
         let upstreams = SharedUpstreams::of(&config);
         let (report_sender, incoming) = channel();
         let ended = Arc::new(EndedWorkers::new().map_err(failed)?);
@@ -236,6 +240,7 @@ impl Server {
             ended,
             signals,
             log,
+            config: Arc::clone(&config),
             checker: HealthChecker::start(&config, upstreams.as_ref()).map_err(failed)?,
             upstreams,
             stat_page,
@@ -317,6 +322,7 @@ impl Server {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         // If the wait fails, the loops are checked again a little later.
         let _ = poll::poll(&mut fds, Some(left.map_or(WAIT_MAX, |left| left.min(WAIT_MAX))));
+        self.reload_changed_certificates();
         if fds[1].revents != 0 {
             waker.clear();
         }
@@ -410,6 +416,27 @@ impl Server {
             self.reports[answer.index] = (answer.report_request, answer.report);
         }
         self.reports.iter().all(|(report_request, _)| *report_request >= self.report_request)
+    }
+
+    /// Reads the certificates again, whether their files have changed or not. Open connections go
+    /// on with those they began with.
+    ///
+    /// # Errors
+    /// A sentence: a file is not what it should be. All certificates stay as they were.
+    pub fn reload_certificates(&self) -> Result<(), Error> {
+        let Some(tls) = &self.config.tls else { return Ok(()) };
+        tls.reload().map_err(|error| Error(error.to_string()))
+    }
+
+    fn reload_changed_certificates(&self) {
+        match self.config.tls.as_ref().and_then(|tls| tls.reload_if_changed()) {
+            None => {}
+            // Child processes have certificates of their own.
+            Some(Ok(())) => self.controls.iter().for_each(|control| control.request_reopen()),
+            Some(Err(error)) => {
+                (self.config.tell)(&format!("the certificates stay as they were: {error}"));
+            }
+        }
     }
 
     /// Reopens the access log, because it was moved. Returns false if its writer is stuck.

@@ -202,7 +202,7 @@ impl Predecessor {
         self.left = left
             .filter_map(|address| match address {
                 Address::Unix(path) => Some(path),
-                Address::Tcp(_) => None,
+                Address::Tcp(_) | Address::Tls(_) => None,
             })
             .collect();
     }
@@ -223,6 +223,7 @@ impl Predecessor {
 fn name(address: &Address) -> String {
     match address {
         Address::Tcp(address) => format!("tcp:{address}"),
+        Address::Tls(address) => format!("tls:{address}"),
         Address::Unix(path) => format!("unix:{}", path.display()),
     }
 }
@@ -231,7 +232,11 @@ fn name(address: &Address) -> String {
 fn address(name: &str) -> Option<Address> {
     match name.strip_prefix("unix:") {
         Some(path) => Some(Address::Unix(path.into())),
-        None => name.strip_prefix("tcp:")?.parse().ok().map(Address::Tcp),
+        None => match name.split_once(':')? {
+            ("tcp", address) => address.parse().ok().map(Address::Tcp),
+            ("tls", address) => address.parse().ok().map(Address::Tls),
+            _ => None,
+        },
     }
 }
 
@@ -414,7 +419,11 @@ mod tests {
     #[test]
     fn an_address_is_understood_as_it_is_named() {
         let tcp = ["127.0.0.1:80", "[::1]:8080"].map(|text| Address::Tcp(text.parse().unwrap()));
-        for each in tcp.into_iter().chain([Address::Unix("/run/a socket".into())]) {
+        let tls = tcp.clone().map(|each| match each {
+            Address::Tcp(address) => Address::Tls(address),
+            other => other,
+        });
+        for each in tcp.into_iter().chain(tls).chain([Address::Unix("/run/a socket".into())]) {
             assert_eq!(address(&name(&each)), Some(each));
         }
         assert_eq!((address("127.0.0.1:80"), address("tcp:example.org:80")), (None, None));

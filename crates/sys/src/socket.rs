@@ -193,6 +193,14 @@ pub fn write_two(fd: BorrowedFd<'_>, first: &[u8], second: &[u8]) -> io::Result<
     Ok(timed(Call::Writev, || rustix::io::writev(fd, &pieces))?)
 }
 
+/// Writes any number of pieces in one call.
+///
+/// # Errors
+/// EAGAIN, EPIPE, ECONNRESET: writev(2).
+pub fn write_pieces(fd: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    Ok(timed(Call::Writev, || rustix::io::writev(fd, pieces))?)
+}
+
 /// Shuts down the write side; the peer's bytes can still be read.
 ///
 /// # Errors

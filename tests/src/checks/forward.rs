@@ -67,6 +67,7 @@ impl<'a> Play<'a> {
             fields: b"",
             proxy_protocol: None,
             endpoints: None,
+            is_tls: false,
         };
         let mut exchange = Exchange::new(&request, head, &facts);
         let start = self.sent.len();

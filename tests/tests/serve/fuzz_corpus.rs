@@ -73,6 +73,14 @@ fn forward() {
     run("forward", checks::forward);
 }
 
+/// Number of inputs of TLS; each has handshakes of a server, with a signature.
+const HANDSHAKES: usize = 1500;
+
+#[test]
+fn tls() {
+    run_some("tls", checks::tls, HANDSHAKES);
+}
+
 #[test]
 fn body() {
     run("body", checks::body);

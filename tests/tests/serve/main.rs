@@ -40,6 +40,8 @@ mod sites;
 mod stat;
 mod succession;
 mod threads;
+mod tls;
+mod tls_peers;
 
 /// The program under test.
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

@@ -27,6 +27,8 @@ pub(crate) struct Server<'a> {
     pub root: SiteRoot,
     /// Field lines of every reply.
     pub fields: &'a [u8],
+    /// Those of every reply with TLS.
+    pub tls_fields: &'a [u8],
     pub error_pages: &'a [ErrorPage],
     pub unknown_host: UnknownHost,
     /// Hosts that may be named over loopback; empty for any.
@@ -209,7 +211,8 @@ impl Builder<'_> {
         let cache_control = settings.cache_control.as_ref();
         Ok(Rule {
             action,
-            fields: self.fields(settings, &removed),
+            fields: fields(self.server.fields, settings, &removed),
+            tls_fields: fields(self.server.tls_fields, settings, &removed),
             cache_control: cache_control
                 .map(|value| format!("Cache-Control: {value}\r\n").into_bytes())
                 .unwrap_or_default(),
@@ -282,22 +285,6 @@ impl Builder<'_> {
         }
     }
 
-    /// Returns the field lines of every reply: those of the server but for what is `removed`, then
-    /// those of the settings.
-    fn fields(&self, settings: &Settings, removed: &[String]) -> Vec<u8> {
-        let is_kept = |line: &&[u8]| {
-            let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
-            !removed.iter().any(|each| name.eq_ignore_ascii_case(each.as_bytes()))
-        };
-        let lines = self.server.fields.split_inclusive(|&byte| byte == b'\n');
-        let mut fields: Vec<u8> = lines.filter(is_kept).flatten().copied().collect();
-        let more = settings.set_header.iter().chain(&settings.add_header).flatten();
-        for (name, value) in more {
-            fields.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
-        }
-        fields
-    }
-
     fn check_upstreams(&self, sites: &Sites) -> Result<(), String> {
         for (index, upstream) in self.server.forwarding.upstreams.iter().enumerate() {
             if !sites.rules().any(|rule| rule.upstream() == Some(index)) {
@@ -329,4 +316,20 @@ fn users(settings: &Settings) -> Result<Option<Users>, String> {
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     let realm = settings.auth_realm.as_deref().unwrap_or("weir");
     Users::parse(&text, realm).map(Some).map_err(|error| wrong(error.to_string()))
+}
+
+/// Returns the field lines of every reply: `ours` but for what is `removed`, then
+/// those of the settings.
+fn fields(ours: &[u8], settings: &Settings, removed: &[String]) -> Vec<u8> {
+    let is_kept = |line: &&[u8]| {
+        let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
+        !removed.iter().any(|each| name.eq_ignore_ascii_case(each.as_bytes()))
+    };
+    let lines = ours.split_inclusive(|&byte| byte == b'\n');
+    let mut fields: Vec<u8> = lines.filter(is_kept).flatten().copied().collect();
+    let more = settings.set_header.iter().chain(&settings.add_header).flatten();
+    for (name, value) in more {
+        fields.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+    }
+    fields
 }

@@ -49,6 +49,8 @@ pub struct Exchange {
     /// The client's content.
     body: Body,
     is_chunked: bool,
+    /// True if the client speaks TLS.
+    is_tls: bool,
     request_trailers: Vec<u8>,
     asked: Asked,
     /// True if the connection to the other server must not carry another request.
@@ -96,6 +98,7 @@ impl Exchange {
             has_sent: false,
             body: Body::new(request.framing),
             is_chunked: request.framing == Framing::Chunked,
+            is_tls: facts.is_tls,
             request_trailers: Vec::new(),
             asked,
             is_last: request::has_stray_content(request),
@@ -129,6 +132,11 @@ impl Exchange {
     #[must_use]
     pub fn held_head(&self) -> &[u8] {
         if self.held.is_some() { &self.head } else { b"" }
+    }
+
+    /// Returns whether the client speaks TLS.
+    pub fn is_tls(&self) -> bool {
+        self.is_tls
     }
 
     /// Passes on the head that is held back.

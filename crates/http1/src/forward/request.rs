@@ -35,6 +35,8 @@ pub struct RequestFacts<'a> {
     pub proxy_protocol: Option<Version>,
     /// Ends of the client's connection, if they are known.
     pub endpoints: Option<Endpoints>,
+    /// True if the client speaks TLS.
+    pub is_tls: bool,
 }
 
 /// Wishes of a request besides a resource.
@@ -186,9 +188,12 @@ fn write_origin(
         out.extend_from_slice(host);
         out.push(b'"');
     }
-    out.extend_from_slice(b";proto=http\r\n");
+    let scheme: &[u8] = if facts.is_tls { b"https" } else { b"http" };
+    out.extend_from_slice(b";proto=");
+    out.extend_from_slice(scheme);
+    reply::end(out);
     if !said.proto {
-        out.extend_from_slice(b"X-Forwarded-Proto: http\r\n");
+        push(out, b"X-Forwarded-Proto", scheme);
     }
     if let Some(host) = request.host.filter(|_| !said.host) {
         push(out, b"X-Forwarded-Host", host);

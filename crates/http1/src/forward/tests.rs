@@ -26,6 +26,7 @@ fn request_facts() -> RequestFacts<'static> {
         fields: b"",
         proxy_protocol: None,
         endpoints: None,
+        is_tls: false,
     }
 }
 

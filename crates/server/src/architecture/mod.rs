@@ -41,6 +41,8 @@ pub struct Row {
     pub has_phases: bool,
     /// Reason for which its connections forward no requests to upstreams; `None` if they do.
     pub forwards_not: Option<&'static str>,
+    /// Reason for which its connections speak no TLS; `None` if they do.
+    pub tls_not: Option<&'static str>,
     /// Options of the architecture.
     pub tunables: &'static [Tunable],
     /// Choices incompatible with it.
@@ -113,6 +115,7 @@ pub const TABLE: &[Row] = &[
         takes_mechanism: true,
         has_phases: true,
         forwards_not: None,
+        tls_not: None,
         tunables: &[options::HELPERS],
         exclusions: &[],
     },
@@ -124,6 +127,7 @@ pub const TABLE: &[Row] = &[
         takes_mechanism: true,
         has_phases: true,
         forwards_not: None,
+        tls_not: None,
         tunables: &[options::AMPED_HELPERS],
         exclusions: &[],
     },
@@ -135,6 +139,10 @@ pub const TABLE: &[Row] = &[
         takes_mechanism: false,
         has_phases: true,
         forwards_not: None,
+        tls_not: Some(
+            "the kernel receives into its buffers and sends from them, past the calls on a socket, \
+             in whose place TLS stands",
+        ),
         tunables: options::ring::ALL,
         exclusions: &[
             Exclusion {
@@ -159,6 +167,7 @@ pub const TABLE: &[Row] = &[
         takes_mechanism: true,
         has_phases: true,
         forwards_not: None,
+        tls_not: None,
         tunables: options::fiber::ALL,
         exclusions: &[
             Exclusion {
@@ -182,6 +191,7 @@ pub const TABLE: &[Row] = &[
         forwards_not: Some(
             "a thread parks in poll(2) for its client alone, and a place would not wake it",
         ),
+        tls_not: None,
         tunables: options::threads::ALL,
         exclusions: &[NO_ACCEPT_ON_CLOSE],
     },
@@ -195,6 +205,7 @@ pub const TABLE: &[Row] = &[
         forwards_not: Some(
             "the places of an upstream are counted in memory, which its processes do not share",
         ),
+        tls_not: None,
         tunables: options::processes::ALL,
         exclusions: &[NO_ACCEPT_ON_CLOSE],
     },

@@ -42,6 +42,8 @@ pub enum CloseReason {
     Departed,
     /// It did not begin with a header of the PROXY protocol.
     ProxyHeader,
+    /// Its client broke the rules of TLS, or spoke without TLS where it is expected.
+    Tls,
     /// An upstream broke off in the middle of its reply.
     Upstream,
     /// The kernel refused something needed to serve it.
@@ -70,6 +72,7 @@ impl CloseReason {
             Self::Unfair => &mut counters.end_unfair,
             Self::Departed => &mut counters.end_departed,
             Self::ProxyHeader => &mut counters.end_proxy_header,
+            Self::Tls => &mut counters.end_tls,
             Self::Upstream => &mut counters.end_upstream,
             Self::Failed => &mut counters.end_failed,
         };

@@ -281,6 +281,7 @@ mod tests {
             fields: b"",
             proxy_protocol: None,
             endpoints: None,
+            is_tls: false,
         };
         Box::new(Forward {
             exchange: Exchange::new(&request, head, &facts),

@@ -31,7 +31,7 @@ use log::LogBuffer;
 use logins::Logins;
 use output::Output;
 use stores::Stores;
-use write_budget::WriteBudget;
+use write_budget::{HandshakeBudget, WriteBudget};
 
 /// Initial size of a connection's input buffer, bytes: a browser's request fits.
 const INPUT_BYTES: usize = 16 << 10;
@@ -64,6 +64,8 @@ pub(crate) struct WorkerContext {
     pub scratch: Box<[u8]>,
     /// Bytes that may be sent in an iteration before others are served.
     pub write_budget: WriteBudget,
+    /// Time for TLS handshakes in an iteration.
+    pub handshake_budget: HandshakeBudget,
     /// True while the server drains: no new request begins on a connection after its current reply.
     pub draining: bool,
     /// True while too many connections are open, with the same effect.
@@ -119,6 +121,7 @@ impl WorkerContext {
             log,
             scratch: vec![0; SCRATCH_BYTES].into(),
             write_budget: WriteBudget::default(),
+            handshake_budget: HandshakeBudget::default(),
             draining: false,
             pressure: false,
             share: None,

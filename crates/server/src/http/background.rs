@@ -32,11 +32,11 @@ enum Progress {
     GivenUp,
 }
 
-/// Begins to forward a request without a client.
+/// Begins to forward a request without a client, as one that came with or without TLS.
 pub(super) fn begin(
     request: &Request<'_>,
     head: &[u8],
-    upstream: usize,
+    (upstream, is_tls): (usize, bool),
     part: CachePart,
     context: &mut WorkerContext,
 ) {
@@ -44,6 +44,7 @@ pub(super) fn begin(
     let client = std::mem::replace(&mut context.serving, token);
     let info = RequestInfo {
         peer: socket::UNKNOWN_PEER,
+        is_tls,
         began_ns: context.now_ns(),
         is_retry: false,
         fetches: 0,

@@ -95,18 +95,19 @@ struct Asked<'r, 'b> {
     request: &'r Request<'b>,
     head: Head<'b>,
     upstream: usize,
+    is_tls: bool,
     key: &'r [u8],
     asks: Asks,
     /// The end of its wait for another, if it has waited.
     landing: Option<Landing>,
 }
 
-/// Asks the cache about a request to an upstream. `landing`: the end of its wait for the reply to
-/// another. `may_act`: it may be forwarded, or wait, now.
+/// Asks the cache about a request to an upstream, by a client with or without TLS. `landing`: the
+/// end of its wait for the reply to another. `may_act`: it may be forwarded, or wait, now.
 pub(super) fn consult(
     request: &Request<'_>,
     head: &[u8],
-    upstream: usize,
+    (upstream, is_tls): (usize, bool),
     landing: Option<Landing>,
     may_act: bool,
     context: &mut WorkerContext,
@@ -116,9 +117,9 @@ pub(super) fn consult(
         return Consulted::Forward(None);
     }
     let mut key = std::mem::take(&mut context.cache_key);
-    write_key(&mut key, upstream, request.host.unwrap_or_default(), path, query);
+    write_key(&mut key, upstream, is_tls, request.host.unwrap_or_default(), path, query);
     let asks = Asks::of(head);
-    let asked = Asked { request, head: Head(head), upstream, key: &key, asks, landing };
+    let asked = Asked { request, head: Head(head), upstream, is_tls, key: &key, asks, landing };
     let consulted = asked.consult(may_act, context);
     context.cache_key = key;
     consulted
@@ -257,7 +258,8 @@ impl Asked<'_, '_> {
             Some(Joined::Leads(flight)) => {
                 let mut part = self.part(why, true, stale);
                 part.flight = Some(flight);
-                background::begin(self.request, self.head.0, self.upstream, part, context);
+                let target = (self.upstream, self.is_tls);
+                background::begin(self.request, self.head.0, target, part, context);
             }
             // Nobody waits in this place.
             Some(Joined::Follows) => upstreams.leave(self.key, client, serial),

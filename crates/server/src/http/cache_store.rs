@@ -102,7 +102,7 @@ impl Forward {
         context: &mut WorkerContext,
     ) {
         let config = context.config();
-        let lines = RuleLines::of(&config.fields, config.sites.as_ref(), self.ruling);
+        let lines = RuleLines::of(&config, self.exchange.is_tls(), self.ruling);
         let mut fields = Vec::with_capacity(lines.fields.len() + STATUS_LINE_BYTES);
         fields.extend_from_slice(lines.fields);
         for text in ["Cache-Status: weir; fwd=", why.text(), says, "\r\n"] {

@@ -82,6 +82,8 @@ pub enum Action {
 /// Cost to a client when its connection is closed to make room for another, least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EvictionRank {
+    /// Its TLS handshake is not over: it has been served nothing, and would cost most of all.
+    Handshake,
     /// It has been sent its last reply.
     Done,
     /// It is kept open for another request.
@@ -114,6 +116,10 @@ pub(crate) struct Connection {
     peer: SocketAddr,
     /// Address that the client connected to, where it is of use.
     destination: Option<Box<SocketAddr>>,
+    /// True if the client was expected to speak TLS.
+    is_tls: bool,
+    /// True until the TLS handshake is over.
+    is_handshaking: bool,
     /// True until the header of the PROXY protocol has been taken.
     expects_proxy_header: bool,
     state: State,
@@ -173,11 +179,14 @@ enum State {
 type Flow = ControlFlow<Action>;
 
 impl Connection {
-    pub(crate) fn new(peer: SocketAddr, context: &WorkerContext) -> Self {
+    /// Creates a connection that was just accepted. `is_tls`: it begins with a TLS handshake.
+    pub(crate) fn new(peer: SocketAddr, is_tls: bool, context: &WorkerContext) -> Self {
         let now_ns = context.now_ns();
         Self {
             peer,
             destination: None,
+            is_tls,
+            is_handshaking: is_tls,
             expects_proxy_header: context.config.expects_proxy_header(peer),
             state: State::Idle,
             input: Vec::new(),
@@ -214,6 +223,39 @@ impl Connection {
         matches!(self.state, State::Idle)
     }
 
+    /// Returns whether it is between requests, and has nothing of the next one.
+    pub(crate) fn is_between(&self) -> bool {
+        self.is_idle() && self.unread() == 0
+    }
+
+    /// Returns whether its TLS handshake is not over yet.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.is_handshaking
+    }
+
+    /// Records the end of the TLS handshake, however it ended.
+    pub(crate) fn handshake_done(&mut self) {
+        self.is_handshaking = false;
+    }
+
+    /// Ends a connection whose client has broken the rules of TLS: it has been told, and what it
+    /// has sent is read, so that it learns that before the end.
+    pub(crate) fn end_handshake(&mut self, context: &mut WorkerContext) -> Action {
+        self.set_close_reason(CloseReason::Tls);
+        if let Some(output) = self.output.take() {
+            context.give_output(output);
+        }
+        Action::Shutdown
+    }
+
+    /// Refuses a client that speaks without TLS where it is expected.
+    pub(crate) fn refuse_plain(&mut self, context: &mut WorkerContext) -> Action {
+        self.is_tls = false;
+        self.has_received = true;
+        self.set_close_reason(CloseReason::Tls);
+        self.refuse_and_close(Status::BAD_REQUEST, context)
+    }
+
     /// Returns whether the client has ever sent anything.
     pub(crate) fn has_received_bytes(&self) -> bool {
         self.has_received
@@ -223,6 +265,7 @@ impl Connection {
     /// its client; `None` if it must not be closed.
     pub(crate) fn eviction_rank(&self, now_ns: u64) -> Option<(EvictionRank, u64)> {
         match self.state {
+            State::Idle if self.is_handshaking => Some((EvictionRank::Handshake, self.began_ns)),
             State::Linger { .. } => Some((EvictionRank::Done, self.deadline_ns)),
             State::Idle if self.has_received => Some((EvictionRank::KeptAlive, self.deadline_ns)),
             State::Idle | State::Head => Some((EvictionRank::Silent, self.began_ns)),
@@ -501,6 +544,7 @@ impl Connection {
             if matches!(self.state, State::Linger { .. }) { CloseReason::Finished } else { reason };
         context.counters.closed.one();
         self.close_reason.unwrap_or(reason).count(&mut context.counters);
+        context.counters.tls_unfinished.add(self.is_handshaking.into());
         // Every reply has a head, so that a complete one has bytes.
         context.counters.never_completed.add((self.sent_earlier == 0).into());
         self.release_input(context);
@@ -587,7 +631,9 @@ impl Connection {
     /// Answers the request at the start of `input`. Its body is not wanted: a complete one is
     /// skipped, and an incomplete one ends the connection.
     fn answer(&mut self, request: &Request<'_>, input: &[u8], context: &mut WorkerContext) -> Flow {
+        // A password is not asked for where others may read it.
         if context.config.sites.is_some()
+            && !response::must_use_tls(self.peer, self.is_tls, context)
             && let ControlFlow::Break(flow) = self.pass_gate(request, input, context)
         {
             return flow;
@@ -672,9 +718,10 @@ impl Connection {
 
     pub(super) fn request_info(&self) -> response::RequestInfo {
         let endpoints = self.endpoints();
-        let Self { peer, began_ns, is_retry, fetches, body_incomplete, ruling, .. } = *self;
+        let Self { peer, is_tls, began_ns, is_retry, fetches, body_incomplete, ruling, .. } = *self;
         response::RequestInfo {
             peer,
+            is_tls,
             endpoints,
             ruling,
             began_ns,

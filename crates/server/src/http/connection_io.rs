@@ -12,8 +12,8 @@ use crate::context::close_reason::CloseReason;
 
 /// A connection with its socket and the state that an architecture keeps for it.
 pub(crate) trait ConnectionIo: DerefMut<Target = Connection> + Sized {
-    /// Creates a connection that was just accepted.
-    fn new(fd: OwnedFd, peer: SocketAddr, context: &WorkerContext) -> Self;
+    /// Creates a connection that was just accepted. `is_tls`: the client is expected to speak TLS.
+    fn new(fd: OwnedFd, peer: SocketAddr, is_tls: bool, context: &WorkerContext) -> Self;
 
     /// Returns the kernel's data on its request; `None` where the kernel cannot be asked.
     fn arrival(&self) -> Option<Arrival>;

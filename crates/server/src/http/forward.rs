@@ -44,14 +44,14 @@ impl Forward {
             fields: cache.as_ref().map_or(b"", |part| part.conditions()),
             proxy_protocol: target.proxy_protocol,
             endpoints: info.endpoints,
+            is_tls: info.is_tls,
         };
         let class = config.class_of(request.host, request.target.path());
         let asked = Asked { class, user: user_of(client) };
         let (now_ns, token) = (context.now_ns(), context.serving);
         context.counters.upstream_requests.one();
         let mut serial = 0;
-        let is_down = context.upstreams.as_ref().is_some_and(|all| all.is_down(upstream));
-        let arrived = context.upstreams.as_mut().filter(|_| !is_down).map(|all| {
+        let arrived = context.upstreams.as_mut().filter(|all| !all.is_down(upstream)).map(|all| {
             serial = all.next_serial();
             all.arrive(upstream, asked, token, serial, now_ns)
         });

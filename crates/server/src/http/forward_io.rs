@@ -30,8 +30,8 @@ const TURNS_MAX: usize = 32;
 
 /// A client whose request is forwarded: its connection, and how bytes get to and from it.
 pub(crate) trait ClientIo: DerefMut<Target = Connection> {
-    /// True if large content may pass through a pipe.
-    const SPLICES: bool;
+    /// Returns whether large content may pass through a pipe.
+    fn splices(&self) -> bool;
 
     /// Returns whether a read is known to find nothing.
     fn is_read_blocked(&self) -> bool;
@@ -184,9 +184,10 @@ trait ForwardingClient: ClientIo {
                     Err(step) => return step,
                 }
             }
+            let splices = self.splices();
             let output = self.output();
             let exchanged = exchange(forward, context, |forward, context| match output {
-                Some(output) if Self::SPLICES && forward.splices(output, context) => {
+                Some(output) if splices && forward.splices(output, context) => {
                     forward.fill_pipe(context)
                 }
                 Some(output) => receive_reply(forward, output, context),
@@ -229,7 +230,7 @@ trait ForwardingClient: ClientIo {
         context: &mut WorkerContext,
     ) -> Result<bool, Step> {
         if self.unread() == 0 && *client_is_ready {
-            let pipe = if Self::SPLICES { forward.content_pipe(context) } else { None };
+            let pipe = if self.splices() { forward.content_pipe(context) } else { None };
             let is_piped = pipe.is_some();
             let filled = match pipe {
                 Some((pipe, count)) => self.fill_pipe(pipe, count, context),
@@ -280,8 +281,9 @@ trait ForwardingClient: ClientIo {
                 }
             };
         }
+        let in_flight_bytes = self.in_flight_bytes();
         let Some(output) = self.output() else { return Ok(false) };
-        if output.written == output.bytes.len() {
+        if output.written == output.bytes.len() && in_flight_bytes == 0 {
             return Ok(false);
         }
         // The end of a reply goes out with what follows it.

@@ -20,7 +20,7 @@ use weir_http1::{Framing, Lines, Method, Request, Status, Target, Version, reply
 use weir_sys::{is_exhaustion, socket};
 
 use super::bench::{self, BenchTarget};
-use crate::config::Config;
+use crate::config::{Config, without_port};
 use crate::context::WorkerContext;
 use crate::context::forwarded::Answered;
 use crate::context::log::{LoggedRequest, Record};
@@ -38,10 +38,15 @@ const OWN_PAGE: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
     Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; \
     frame-ancestors 'none'\r\n";
 
+/// Port that https has where none is named (RFC 9110 section 4.2.2).
+const HTTPS_PORT: u16 = 443;
+
 /// Facts about the connection that a reply depends on.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestInfo {
     pub peer: SocketAddr,
+    /// True if the client speaks TLS.
+    pub is_tls: bool,
     /// Ends of the client's connection, where they are known and of use.
     pub endpoints: Option<Endpoints>,
     /// The rule for the request, where there are sites.
@@ -148,6 +153,10 @@ pub(crate) fn answer(
         reply.plain(Status::CONTENT_TOO_LARGE, b"");
         return Answer::Written;
     }
+    if must_use_tls(info.peer, info.is_tls, reply.context) {
+        reply.redirect_to_tls(request);
+        return Answer::Written;
+    }
     match (request.method, request.target) {
         (Method::Get | Method::Head, Target::Path { path, query }) => {
             let left = if reply.context.config.bench_endpoints {
@@ -176,6 +185,12 @@ pub(crate) fn answer(
 pub(crate) fn body_bytes_max(config: &Config, ruling: Option<Ruling>) -> u64 {
     let rule = ruling.and_then(|ruling| config.rule(ruling.rule?));
     rule.and_then(|rule| rule.body_bytes_max).unwrap_or(config.body_bytes_max)
+}
+
+/// Returns whether the requests of a client are only redirected to an address with TLS. Those of a
+/// Unix socket come from a program on this machine, which has nothing to fear between.
+pub(crate) fn must_use_tls(peer: SocketAddr, is_tls: bool, context: &WorkerContext) -> bool {
+    context.config.redirects_to_tls && !is_tls && peer != socket::UNKNOWN_PEER
 }
 
 /// Charges a request to its source. Returns whether the connection closes after the reply.
@@ -329,6 +344,27 @@ impl Reply<'_, '_> {
         Answer::Written
     }
 
+    /// Redirects to the same target at the address with TLS; the method stays the same.
+    fn redirect_to_tls(&mut self, request: &Request<'_>) {
+        let (Some(host), Target::Path { path, query }) = (request.host, request.target) else {
+            return self.plain(Status::BAD_REQUEST, b"");
+        };
+        let port = self.context.config.tls_port;
+        let mut line = b"Location: https://".to_vec();
+        line.extend_from_slice(without_port(host));
+        if port != HTTPS_PORT {
+            line.push(b':');
+            line.extend_from_slice(itoa::Buffer::new().format(port).as_bytes());
+        }
+        line.extend_from_slice(path);
+        if let Some(query) = query {
+            line.push(b'?');
+            line.extend_from_slice(query);
+        }
+        line.extend_from_slice(b"\r\n");
+        self.plain(Status::PERMANENT_REDIRECT, &line);
+    }
+
     /// Asks a store, and again if the first answer no longer holds or descriptors have run out.
     fn find(&mut self, root: usize, lookup: &Lookup<'_>) -> Found {
         let now = self.context.clock();
@@ -432,8 +468,12 @@ impl Reply<'_, '_> {
         let upstream = rule.and_then(Rule::upstream);
         let cache = self.context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
         let removed = cache.zip(upstream).is_some_and(|(cache, upstream)| {
-            write_key(&mut key, upstream, host.unwrap_or_default(), path, query);
-            cache.remove(&key)
+            let mut remove = |is_tls| {
+                write_key(&mut key, upstream, is_tls, host.unwrap_or_default(), path, query);
+                cache.remove(&key)
+            };
+            // Both, whichever of them it is sent by.
+            remove(false) | remove(true)
         });
         self.plain(if removed { Status::OK } else { Status::NOT_FOUND }, b"");
     }
@@ -520,7 +560,7 @@ impl Reply<'_, '_> {
         let unix_ns = self.context.unix_ns();
         let (out, context) = (&mut self.out.bytes, &mut *self.context);
         let config = &context.config;
-        let lines = RuleLines::of(&config.fields, config.sites.as_ref(), self.info.ruling);
+        let lines = RuleLines::of(config, self.info.is_tls, self.info.ruling);
         let cache_control = if status < 400 { lines.cache_control } else { b"" };
         let Some((stored, says)) = self.stored else {
             out.extend_from_slice(context.date.at(unix_ns / 1_000_000_000));
@@ -550,7 +590,7 @@ impl Reply<'_, '_> {
     /// out.
     fn entry_lines(&mut self, status: u16, lines: &[u8]) {
         let config = &self.context.config;
-        let rule = RuleLines::of(&config.fields, config.sites.as_ref(), self.info.ruling);
+        let rule = RuleLines::of(config, self.info.is_tls, self.info.ruling);
         let cache_control = if status < 400 { rule.cache_control } else { b"" };
         if self.stored.is_none() || rule.removed.is_empty() && cache_control.is_empty() {
             return self.out.bytes.extend_from_slice(lines);

@@ -47,7 +47,7 @@ impl Output {
     /// iteration whose budget is spent.
     pub(crate) fn send(
         &mut self,
-        socket: &impl Socket,
+        socket: &mut impl Socket,
         context: &mut WorkerContext,
     ) -> SendOutcome {
         if self.body.as_ref().is_none_or(|part| part.len() < BUDGET_BYTES_MIN) {
@@ -65,14 +65,14 @@ impl Output {
 
     fn send_within_budget(
         &mut self,
-        socket: &impl Socket,
+        socket: &mut impl Socket,
         context: &mut WorkerContext,
     ) -> SendOutcome {
         let mut sent_now = 0;
         loop {
             if self.written == self.bytes.len() && self.body.is_none() && !self.next_part() {
                 self.uncork(socket);
-                return SendOutcome::All;
+                return self.finish(socket);
             }
             if sent_now >= context.write_budget.bytes() {
                 return SendOutcome::BudgetSpent;
@@ -92,6 +92,17 @@ impl Output {
                 }
                 Err(error) => return outcome_of(&error),
             }
+        }
+    }
+
+    /// Sends what the socket has taken and not sent, and that nothing follows if it is known.
+    fn finish(&self, socket: &mut impl Socket) -> SendOutcome {
+        if self.close {
+            socket.end();
+        }
+        match socket.flush() {
+            Ok(()) => SendOutcome::All,
+            Err(error) => outcome_of(&error),
         }
     }
 
@@ -130,7 +141,7 @@ impl Output {
     }
 
     /// Corks the socket before the first byte of a reply with a file, under that output path.
-    fn cork(&mut self, socket: &impl Socket, context: &WorkerContext) {
+    fn cork(&mut self, socket: &mut impl Socket, context: &WorkerContext) {
         let corks = context.config.strategy.output == OutputPath::Cork;
         if corks && !self.corked && self.is_of_file() {
             socket.set_cork(true);
@@ -139,7 +150,7 @@ impl Output {
     }
 
     /// Has the kernel send what it held back.
-    fn uncork(&mut self, socket: &impl Socket) {
+    fn uncork(&mut self, socket: &mut impl Socket) {
         if std::mem::take(&mut self.corked) {
             socket.set_cork(false);
         }
@@ -148,7 +159,7 @@ impl Output {
     /// Makes one system call. `full`: it took less than it was given.
     fn write_some(
         &mut self,
-        socket: &impl Socket,
+        socket: &mut impl Socket,
         context: &mut WorkerContext,
     ) -> io::Result<Progress> {
         let head = &self.bytes[self.written..];
@@ -202,17 +213,19 @@ struct Progress {
 /// sent by copy, and checked after each copy, so that even bytes already in the socket cannot
 /// change.
 ///
+/// So is every file where its bytes are encrypted first.
+///
 /// `tail`: the bytes at the end that are sent by copy. Under a cork there are none, as in the
 /// papers' server: what is left of the last segment is held back until the check after it.
 fn write_file(
-    socket: &impl Socket,
+    socket: &mut impl Socket,
     file: &OpenFile,
     range: &Range<u64>,
     tail: u64,
     context: &mut WorkerContext,
 ) -> io::Result<Progress> {
     let left = range.end - range.start;
-    if left > tail && file.is_quiet(context.clock()) {
+    if left > tail && socket.is_of_kernel() && file.is_quiet(context.clock()) {
         let wanted = (left - tail).min(context.write_budget.bytes());
         let bytes = socket.send_file(file.as_fd(), range.start, wanted as usize)? as u64;
         if bytes == 0 || !file.is_unchanged().unwrap_or(false) {

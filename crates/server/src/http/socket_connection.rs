@@ -11,12 +11,13 @@ use weir_dispatch::readiness::Interest;
 use weir_sys::listener::{self, Arrival};
 use weir_sys::pipe::Pipe;
 use weir_sys::socket;
+use weir_tls::Handshake;
 
 use super::connection::{Action, Connection};
 use super::connection_io::ConnectionIo;
 use super::forward_io::{self, ClientIo};
 use super::send::SendOutcome;
-use super::socket::Socket;
+use super::socket::{ClientSocket, Socket};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
 
@@ -28,7 +29,7 @@ const READS_MAX: usize = 64;
 
 /// A connection with its socket.
 #[derive(Debug)]
-pub(crate) struct SocketConnection<S = OwnedFd> {
+pub(crate) struct SocketConnection<S = ClientSocket> {
     conn: Connection,
     socket: S,
     is_tcp: bool,
@@ -55,12 +56,18 @@ impl<S> DerefMut for SocketConnection<S> {
 }
 
 impl ConnectionIo for SocketConnection {
-    fn new(fd: OwnedFd, peer: SocketAddr, context: &WorkerContext) -> Self {
+    fn new(fd: OwnedFd, peer: SocketAddr, is_tls: bool, context: &WorkerContext) -> Self {
         let destination = match context.config.sends_proxy_headers() {
             true => socket::local_address(fd.as_fd()).ok().flatten(),
             false => None,
         };
-        let mut connection = Self::on(fd, peer, context);
+        let acceptor = context.config.tls.as_deref().filter(|_| is_tls);
+        let session = acceptor.and_then(|acceptor| acceptor.session().ok());
+        if is_tls && session.is_none() {
+            // Nothing can be read or sent any more: never without TLS where it is promised.
+            socket::shutdown_both(fd.as_fd());
+        }
+        let mut connection = Self::on(ClientSocket::new(fd, session), peer, context);
         if let Some(destination) = destination {
             connection.conn.set_destination(destination);
         }
@@ -76,7 +83,7 @@ impl ConnectionIo for SocketConnection {
     }
 
     fn close(self, reason: CloseReason, context: &mut WorkerContext) {
-        socket::close(self.into_socket(reason, context));
+        socket::close(self.into_fd(reason, context));
     }
 }
 
@@ -84,13 +91,18 @@ impl SocketConnection {
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+
+    /// Releases everything but the descriptor: see [`SocketConnection::into_socket`].
+    pub(crate) fn into_fd(self, reason: CloseReason, context: &mut WorkerContext) -> OwnedFd {
+        self.into_socket(reason, context).into_fd()
+    }
 }
 
 impl<S: Socket> SocketConnection<S> {
     /// Creates a connection on a socket that was just accepted.
     pub(crate) fn on(socket: S, peer: SocketAddr, context: &WorkerContext) -> Self {
         Self {
-            conn: Connection::new(peer, context),
+            conn: Connection::new(peer, socket.handshake().is_some(), context),
             socket,
             is_tcp: peer != socket::UNKNOWN_PEER,
             registered: None,
@@ -105,6 +117,10 @@ impl<S: Socket> SocketConnection<S> {
     pub(crate) fn into_socket(mut self, reason: CloseReason, context: &mut WorkerContext) -> S {
         if self.conn.end(reason, context) {
             self.socket.reset_on_close();
+        } else {
+            self.socket.end();
+            // Without room for it, the end is lost.
+            let _ = self.socket.flush();
         }
         self.socket
     }
@@ -119,7 +135,10 @@ impl<S: Socket> SocketConnection<S> {
     /// accept if reads are eager. Returns the action it waits for: `Read`, `Write`, `Fetch` or
     /// `Yield`; or `Close`.
     pub(crate) fn proceed(&mut self, context: &mut WorkerContext) -> Action {
-        let action = match self.conn.action() {
+        if let Some(waits) = self.flush_before_read() {
+            return waits;
+        }
+        let mut action = match self.conn.action() {
             Action::Read => self.read(context),
             Action::Discard => self.discard(context),
             Action::Fetch => {
@@ -132,8 +151,39 @@ impl<S: Socket> SocketConnection<S> {
             }
             action => self.follow(action, context, true),
         };
+        while action == Action::Read && self.socket.has_unreported() {
+            action = self.read(context);
+        }
         self.conn.release_idle_buffers(context);
-        action
+        if action != Action::Read {
+            return action;
+        }
+        self.flush_before_read().unwrap_or(action)
+    }
+
+    /// Sends what the socket has taken and not sent, if the connection reads next. Returns what it
+    /// waits for first, or that it is over.
+    fn flush_before_read(&mut self) -> Option<Action> {
+        if self.socket.unsent_bytes() == 0 || self.conn.action() != Action::Read {
+            return None;
+        }
+        match self.socket.flush() {
+            Ok(()) => None,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.write_blocked = true;
+                Some(Action::Write)
+            }
+            Err(_) => Some(self.conn.close_for(CloseReason::ClientReset)),
+        }
+    }
+
+    /// Returns whether it waits for room in the socket, and not for bytes.
+    pub(crate) fn awaits_room(&self) -> bool {
+        match self.conn.action() {
+            Action::Write => true,
+            Action::Read => self.socket.unsent_bytes() > 0,
+            _ => false,
+        }
     }
 
     /// Returns the fetch it waits for, after [`Action::Fetch`]; once that is done, it may proceed.
@@ -142,7 +192,14 @@ impl<S: Socket> SocketConnection<S> {
     }
 
     /// Reads what has arrived, and refuses the connection with a 503.
+    ///
+    /// Before the end of a TLS handshake it can be told nothing, and the handshake would be the
+    /// work that there is no time for: it is reset.
     pub(crate) fn refuse_with_503(&mut self, context: &mut WorkerContext) -> Action {
+        if self.conn.is_handshaking() {
+            self.socket.reset_on_close();
+            return self.conn.close_for(CloseReason::TurnedAway);
+        }
         match self.fill(context) {
             Ok(0) => return self.conn.close_for(CloseReason::ClientClosed),
             Ok(_) => {}
@@ -167,11 +224,24 @@ impl<S: Socket> SocketConnection<S> {
 
     fn read(&mut self, context: &mut WorkerContext) -> Action {
         for _ in 0..READS_MAX {
-            let result = self.fill(context);
-            if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-                return Action::Read;
+            if self.conn.is_handshaking() && context.handshake_budget.is_spent() {
+                return Action::Yield;
             }
-            let action = self.conn.received(&result, context);
+            let result = match self.fill(context) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Action::Read,
+                // Between two requests there is nothing that the end could have cut.
+                Err(error)
+                    if error.kind() == io::ErrorKind::UnexpectedEof && self.conn.is_between() =>
+                {
+                    Ok(0)
+                }
+                result => result,
+            };
+            let action = match self.socket.handshake() {
+                Some(Handshake::Failed) => self.conn.end_handshake(context),
+                Some(Handshake::Plain) => self.conn.refuse_plain(context),
+                _ => self.conn.received(&result, context),
+            };
             let action = self.follow(action, context, context.config.strategy.eager_write);
             let reads_on = action == Action::Read && self.conn.action() == Action::Read;
             if !reads_on || !context.config.strategy.full_read {
@@ -219,6 +289,28 @@ impl<S: Socket> SocketConnection<S> {
         }
     }
 
+    /// Records the time of a read that was for the handshake, and its end if it has ended.
+    fn note_handshake(&mut self, began_ns: u64, context: &mut WorkerContext) {
+        let spent_ns = context.read_clock_ns().saturating_sub(began_ns);
+        context.handshake_budget.spend(spent_ns);
+        let handshake_ns = self.socket.add_handshake_ns(spent_ns);
+        let counters = &mut context.counters;
+        match self.socket.handshake() {
+            None | Some(Handshake::Pending) => return,
+            Some(Handshake::Full) => {
+                counters.tls_full.one();
+                counters.tls_full_ns.add(handshake_ns);
+            }
+            Some(Handshake::Resumed) => {
+                counters.tls_resumed.one();
+                counters.tls_resumed_ns.add(handshake_ns);
+            }
+            Some(Handshake::Failed) => counters.tls_failed.one(),
+            Some(Handshake::Plain) => counters.tls_plain.one(),
+        }
+        self.conn.handshake_done();
+    }
+
     fn discard(&mut self, context: &mut WorkerContext) -> Action {
         for _ in 0..DISCARDS_MAX {
             match self.socket.read_slice(&mut context.scratch) {
@@ -240,31 +332,37 @@ impl<S: Socket> SocketConnection<S> {
 }
 
 impl<S: Socket> ClientIo for SocketConnection<S> {
-    const SPLICES: bool = true;
+    fn splices(&self) -> bool {
+        self.socket.is_of_kernel()
+    }
 
     fn is_read_blocked(&self) -> bool {
         self.read_blocked
     }
 
     fn fill(&mut self, context: &mut WorkerContext) -> io::Result<usize> {
+        let began_ns = self.conn.is_handshaking().then(|| context.read_clock_ns());
         context.counters.reads.one();
         let input = self.conn.read_buffer(context);
         let room = input.capacity() - input.len();
         let result = self.socket.read(input);
         match &result {
-            Ok(bytes) => self.read_blocked = *bytes < room,
+            Ok(bytes) => self.read_blocked = self.socket.is_drained(*bytes < room),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.read_blocked = true;
+                self.read_blocked = self.socket.is_drained(true);
                 context.counters.read_would_block.one();
             }
             Err(_) => {}
+        }
+        if let Some(began_ns) = began_ns {
+            self.note_handshake(began_ns, context);
         }
         result
     }
 
     fn write(&mut self, context: &mut WorkerContext) -> SendOutcome {
         let Some(output) = self.conn.output() else { return SendOutcome::ClientGone };
-        let sent = output.send(&self.socket, context);
+        let sent = output.send(&mut self.socket, context);
         output.full_since_ns = (sent == SendOutcome::Blocked).then(|| context.now_ns());
         self.write_blocked |= sent == SendOutcome::Blocked;
         if matches!(sent, SendOutcome::Blocked | SendOutcome::BudgetSpent)
@@ -277,7 +375,7 @@ impl<S: Socket> ClientIo for SocketConnection<S> {
     }
 
     fn in_flight_bytes(&self) -> usize {
-        0
+        self.socket.unsent_bytes()
     }
 
     fn fill_pipe(

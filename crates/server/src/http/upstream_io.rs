@@ -143,7 +143,7 @@ pub(super) fn receive_reply(
     let close = forward.close || context.is_closing();
     forward.close = close;
     let config = &context.config;
-    let lines = RuleLines::of(&config.fields, config.sites.as_ref(), forward.ruling);
+    let lines = RuleLines::of(config, forward.exchange.is_tls(), forward.ruling);
     let facts = ReplyFacts {
         close,
         date: context.date.at(unix_s),

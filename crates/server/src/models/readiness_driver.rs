@@ -261,11 +261,19 @@ impl<M: Mechanism> ReadinessDriver<M> {
     /// Removes and returns the yielded connection that has waited longest; `None` when this
     /// iteration's write budget is spent.
     pub(super) fn resume_next(&mut self, core: &mut Core) -> Option<Token> {
-        while !core.context.write_budget.is_spent() {
+        let handshakes_wait = core.context.handshake_budget.is_spent();
+        for _ in 0..self.yielded.len() {
+            if core.context.write_budget.is_spent() {
+                break;
+            }
             let token = self.yielded.pop_front()?;
             if self.is_open_connection(core, token)
                 && let Some(conn) = core.table.conn(token.slot)
             {
+                if handshakes_wait && conn.is_handshaking() {
+                    self.yielded.push_back(token);
+                    continue;
+                }
                 conn.has_yielded = false;
                 return Some(token);
             }

@@ -70,6 +70,8 @@ pub struct Rule {
     pub path: Box<[u8]>,
     /// Field lines of every reply, each ended by CRLF.
     pub fields: Vec<u8>,
+    /// Those of every reply with TLS.
+    pub tls_fields: Vec<u8>,
     /// Names of fields of an upstream that are not passed on, in lower case.
     pub removed: Vec<Box<[u8]>>,
     /// The Cache-Control line of every reply that is no error, ended by CRLF; or empty.
@@ -97,6 +99,7 @@ impl Rule {
             action: Action::Files(Files::default()),
             path: Box::default(),
             fields: Vec::new(),
+            tls_fields: Vec::new(),
             removed: Vec::new(),
             cache_control: Vec::new(),
             error_pages: Vec::new(),

@@ -5,6 +5,7 @@ use weir_http1::Status;
 
 use super::cors::OriginIndex;
 use super::{RuleIndex, Sites};
+use crate::config::Config;
 
 /// The rule for a request, and whether the request may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,17 +42,18 @@ pub(crate) struct RuleLines<'a> {
 }
 
 impl<'a> RuleLines<'a> {
-    /// Returns those for a request with this ruling. `own`: the fields of the server, which replies
-    /// have that no rule is for.
+    /// Returns those for a request with this ruling, with or without TLS; those of the server where
+    /// no rule is for it.
     #[inline]
-    pub(crate) fn of(own: &'a [u8], sites: Option<&'a Sites>, ruling: Option<Ruling>) -> Self {
-        match sites.zip(ruling) {
+    pub(crate) fn of(config: &'a Config, is_tls: bool, ruling: Option<Ruling>) -> Self {
+        let own = config.fields_of(is_tls);
+        match config.sites.as_ref().zip(ruling) {
             None => Self { fields: own, ..Self::default() },
-            Some((sites, ruling)) => Self::of_ruling(own, sites, ruling),
+            Some((sites, ruling)) => Self::of_ruling(own, is_tls, sites, ruling),
         }
     }
 
-    fn of_ruling(own: &'a [u8], sites: &'a Sites, ruling: Ruling) -> Self {
+    fn of_ruling(own: &'a [u8], is_tls: bool, sites: &'a Sites, ruling: Ruling) -> Self {
         let Some(rule) = ruling.rule.and_then(|index| sites.rule(index)) else {
             return Self { fields: own, ..Self::default() };
         };
@@ -62,7 +64,7 @@ impl<'a> RuleLines<'a> {
         };
         let is_preflight = ruling.verdict == Verdict::Preflight;
         Self {
-            fields: &rule.fields,
+            fields: if is_tls { &rule.tls_fields } else { &rule.fields },
             for_page: for_page.unwrap_or_default(),
             cache_control: if is_preflight { b"" } else { &rule.cache_control },
             removed: &rule.removed,

@@ -9,6 +9,7 @@ use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
 use weir_sys::{listener, socket};
 
+use super::listener::Listener;
 use super::model::{Model, Worker};
 use crate::context::close_reason::CloseReason;
 use crate::http::connection_io::ConnectionIo;
@@ -36,8 +37,9 @@ impl<M: Model> Worker<M> {
         }
         let arrival = arrival.filter(|_| inspects).map(into_arrival);
         let verdict = phase.judge(core.context.now_ns(), arrival);
+        let is_tls = core.listeners.get(index).is_some_and(Listener::is_tls);
         if let Verdict::Admit { since_ns } = verdict {
-            let conn = M::Connection::new(fd, peer, &core.context);
+            let conn = M::Connection::new(fd, peer, is_tls, &core.context);
             return self.admit(conn, phase.decision, since_ns);
         }
         core.note_refusal();
@@ -51,7 +53,7 @@ impl<M: Model> Worker<M> {
             Verdict::Excess => counters.refused_excess.one(),
             _ => counters.refused_stale.one(),
         }
-        self.refuse(fd, peer);
+        self.refuse(fd, peer, is_tls);
     }
 
     /// Records that a listener has delivered a connection.
@@ -97,10 +99,14 @@ impl<M: Model> Worker<M> {
         }
     }
 
-    /// Refuses an accepted connection in the configured way.
-    pub(crate) fn refuse(&mut self, fd: OwnedFd, peer: SocketAddr) {
+    /// Refuses an accepted connection in the configured way; one with TLS can be told nothing, and
+    /// is reset instead of answered.
+    pub(crate) fn refuse(&mut self, fd: OwnedFd, peer: SocketAddr, is_tls: bool) {
         let context = &mut self.core.context;
-        let refusal = context.config.policy.refusal;
+        let refusal = match context.config.policy.refusal {
+            Refusal::Status503 if is_tls => Refusal::Rst,
+            refusal => refusal,
+        };
         context.counters.never_completed.add((refusal != Refusal::Status503).into());
         match refusal {
             Refusal::Kernel | Refusal::Rst => {
@@ -113,7 +119,7 @@ impl<M: Model> Worker<M> {
                 socket::close(fd);
             }
             Refusal::Status503 => {
-                let conn = M::Connection::new(fd, peer, context);
+                let conn = M::Connection::new(fd, peer, is_tls, context);
                 let Some(slot) = self.insert(conn) else { return };
                 M::refuse_with_503(self, slot);
             }

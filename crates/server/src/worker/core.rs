@@ -211,6 +211,7 @@ impl<C> LoopCore<C> {
     pub(crate) fn begin_iteration(&mut self) {
         self.context.tick();
         self.context.write_budget.begin_iteration();
+        self.context.handshake_budget.begin_iteration();
         self.iterations += 1;
     }
 

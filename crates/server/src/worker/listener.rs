@@ -19,6 +19,8 @@ pub(crate) struct Socket {
     /// True if the socket belongs to this loop alone, so that its queue may be bounded and
     /// filtered. Changes to a socket passed in from outside would outlive the server.
     pub own: bool,
+    /// True if its clients speak TLS.
+    pub is_tls: bool,
     /// True while a predecessor has the socket too, and may bound its queue and filter it.
     pub is_held: bool,
 }
@@ -75,6 +77,11 @@ impl Listener {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.fd.as_fd()
+    }
+
+    /// Returns whether its clients speak TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.socket.is_tls
     }
 
     /// Returns shared ownership of the socket, for an operation that may still be under way when

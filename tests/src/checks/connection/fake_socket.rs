@@ -105,20 +105,20 @@ impl Kernel {
 pub(super) struct FakeSocket(pub Rc<Kernel>);
 
 impl Socket for FakeSocket {
-    fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let received = self.0.receive(buffer.capacity() - buffer.len())?;
         buffer.extend_from_slice(&received);
         self.0.taken.borrow_mut().extend_from_slice(&received);
         Ok(received.len())
     }
 
-    fn read_slice(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    fn read_slice(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let received = self.0.receive(buffer.len())?;
         buffer[..received.len()].copy_from_slice(&received);
         Ok(received.len())
     }
 
-    fn write(&self, bytes: &[u8], _more: bool) -> io::Result<usize> {
+    fn write(&mut self, bytes: &[u8], _more: bool) -> io::Result<usize> {
         let admitted = self.0.admit(bytes.len(), self.0.takes_none.get())?;
         self.0.outbox.borrow_mut().extend_from_slice(&bytes[..admitted]);
         Ok(admitted)
@@ -129,12 +129,12 @@ impl Socket for FakeSocket {
         assert!(self.0.is_corked.replace(on) != on, "a cork that changes nothing");
     }
 
-    fn write_two(&self, first: &[u8], second: &[u8]) -> io::Result<usize> {
+    fn write_two(&mut self, first: &[u8], second: &[u8]) -> io::Result<usize> {
         assert!(!first.is_empty() && !second.is_empty(), "two pieces, of which one is none");
         self.write(&[first, second].concat(), false)
     }
 
-    fn send_file(&self, file: BorrowedFd<'_>, offset: u64, count: usize) -> io::Result<usize> {
+    fn send_file(&mut self, file: BorrowedFd<'_>, offset: u64, count: usize) -> io::Result<usize> {
         // None would be the end of the file.
         let mut bytes = vec![0; self.0.admit(count, false)?];
         File::from(file.try_clone_to_owned()?).read_exact_at(&mut bytes, offset)?;
@@ -142,7 +142,7 @@ impl Socket for FakeSocket {
         Ok(bytes.len())
     }
 
-    fn shutdown_write(&self) -> io::Result<()> {
+    fn shutdown_write(&mut self) -> io::Result<()> {
         self.0.count_call();
         assert!(!self.0.is_shut.replace(true), "a second shutdown");
         match self.0.end.get() {

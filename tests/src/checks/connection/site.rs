@@ -146,6 +146,9 @@ fn plain() -> Config {
     Config {
         root: "/".into(),
         listen: Vec::new(),
+        tls: None,
+        redirects_to_tls: false,
+        tls_port: 0,
         inherited: 0,
         share_listener: false,
         arch: architecture::ArchitectureName::Loop,
@@ -169,6 +172,7 @@ fn plain() -> Config {
         listenq: 0,
         content: Options::default(),
         fields: b"X-Served: here\r\n".to_vec(),
+        tls_fields: Vec::new(),
         upstreams: Vec::new(),
         sites: None,
         site_roots: Vec::new(),

@@ -25,6 +25,9 @@ impl Connection {
         input: &[u8],
         context: &mut WorkerContext,
     ) -> ControlFlow<Flow, Option<(Arc<Stored>, &'static str)>> {
+        if response::must_use_tls(self.peer, self.is_tls, context) {
+            return ControlFlow::Continue(None);
+        }
         match self.upstream_of(request, context) {
             Some(upstream) => self.consult(request, input, upstream, context).map_continue(Some),
             None => ControlFlow::Continue(None),
@@ -54,8 +57,9 @@ impl Connection {
     ) -> ControlFlow<Flow, (Arc<Stored>, &'static str)> {
         let may_act = self.output.is_none();
         let (head, _) = input.split_at(request.head_len);
+        let to = (upstream, self.is_tls);
         ControlFlow::Break(
-            match cache_lookup::consult(request, head, upstream, self.landing, may_act, context) {
+            match cache_lookup::consult(request, head, to, self.landing, may_act, context) {
                 Consulted::Stored(stored, says) => return ControlFlow::Continue((stored, says)),
                 Consulted::Forward(cache) => self.forward(request, input, upstream, cache, context),
                 Consulted::Wait(wait) => {

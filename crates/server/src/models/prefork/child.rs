@@ -179,6 +179,12 @@ impl Child {
         {
             self.worker.core.tell("the access log is stuck and was not reopened");
         }
+        if command.reopens > self.command.reopens
+            && let Some(tls) = &self.worker.core.context.config.tls
+        {
+            // The main process has read the same files, and says it if there is something wrong.
+            let _ = tls.reload();
+        }
         self.command = command;
     }
 

@@ -161,6 +161,11 @@ impl Master {
     fn spawn(&mut self) -> io::Result<()> {
         let (here, there) = fork::channel()?;
         let index = self.free_index();
+        if let Some(tls) = &self.config.tls {
+            // Of the child's, which gets this process's as they are. The main process says what is
+            // wrong with them.
+            let _ = tls.reload_if_changed();
+        }
         let master = std::process::id();
         match fork::fork()? {
             0 => {

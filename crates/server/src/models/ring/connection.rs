@@ -116,7 +116,7 @@ impl RingConnection {
     /// Creates a connection that is already in a slot of the ring.
     pub(crate) fn in_slot(peer: SocketAddr, context: &WorkerContext) -> Self {
         Self {
-            conn: Connection::new(peer, context),
+            conn: Connection::new(peer, false, context),
             fd: None,
             receive: None,
             is_full: false,
@@ -145,7 +145,8 @@ impl DerefMut for RingConnection {
 }
 
 impl ConnectionIo for RingConnection {
-    fn new(fd: OwnedFd, peer: SocketAddr, context: &WorkerContext) -> Self {
+    /// There is no TLS on a ring.
+    fn new(fd: OwnedFd, peer: SocketAddr, _is_tls: bool, context: &WorkerContext) -> Self {
         Self { fd: Some(fd), ..Self::in_slot(peer, context) }
     }
 
@@ -173,7 +174,9 @@ impl ConnectionIo for RingConnection {
 /// What is received is in the input before a forwarded request looks for it, and its output is sent
 /// once it waits for that.
 impl ClientIo for RingConnection {
-    const SPLICES: bool = false;
+    fn splices(&self) -> bool {
+        false
+    }
 
     fn is_read_blocked(&self) -> bool {
         false

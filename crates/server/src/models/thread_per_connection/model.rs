@@ -107,7 +107,7 @@ impl Model for ThreadGroup {
     fn close(worker: &mut Worker<Self>, slot: u32, reason: CloseReason) {
         let Some((conn, token)) = worker.vacate(slot) else { return };
         let is_waited_for = conn.registered.is_some();
-        let fd = conn.into_socket(reason, &mut worker.core.context);
+        let fd = conn.into_fd(reason, &mut worker.core.context);
         if is_waited_for {
             socket::shutdown_both(fd.as_fd());
             worker.model.orphaned_sockets.insert(token, fd);

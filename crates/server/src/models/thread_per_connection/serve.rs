@@ -65,7 +65,7 @@ impl GroupWorker {
         if conn.action() == Action::Yield {
             return Park::Yield;
         }
-        let writes = conn.action() == Action::Write;
+        let writes = conn.awaits_room();
         // After a spent write budget it is unknown whether the socket is full.
         if let Some(output) = conn.output().filter(|_| writes) {
             output.full_since_ns.get_or_insert(now_ns);

@@ -1,0 +1,132 @@
+//! Certificates with their keys: read from PEM files (RFC 7468), or made for a first try.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{InconsistentKeys, RootCertStore};
+use webpki::EndEntityCert;
+
+/// An operator's error: a message that says what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error(pub(crate) String);
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Returns the error of a file.
+fn wrong(path: &Path, why: impl fmt::Display) -> Error {
+    Error(format!("{}: {why}", path.display()))
+}
+
+/// The files of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate, and after it those up to a root, in PEM.
+    pub certificate: PathBuf,
+    /// Its private key, in PEM and not encrypted.
+    pub key: PathBuf,
+    /// A response of its issuer's OCSP responder, in DER (RFC 6960), to be stapled.
+    pub ocsp: Option<PathBuf>,
+}
+
+/// A certificate that the server can present.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub key: Arc<CertifiedKey>,
+    /// Names that it is valid for, in lower case; the first label may be `*`.
+    pub names: Vec<String>,
+}
+
+impl Identity {
+    /// Reads a certificate.
+    ///
+    /// # Errors
+    /// A file cannot be read, is not what it should be, or the key is another certificate's.
+    pub(crate) fn read(files: &CertificateFiles, provider: &CryptoProvider) -> Result<Self, Error> {
+        let chain = certificates(&files.certificate)?;
+        let key = private_key(&files.key)?;
+        let mut certified = match CertifiedKey::from_der(chain, key, provider) {
+            Ok(certified) => certified,
+            Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+                let certificate = files.certificate.display();
+                return Err(wrong(&files.key, format_args!("is not the key of {certificate}")));
+            }
+            Err(error) => return Err(wrong(&files.key, format_args!("is of no use: {error}"))),
+        };
+        certified.ocsp = files.ocsp.as_deref().map(ocsp_response).transpose()?;
+        Self::of(certified).map_err(|error| wrong(&files.certificate, error))
+    }
+
+    /// Makes a certificate for `names`, signed by itself.
+    ///
+    /// # Errors
+    /// A name is not one, or there is no randomness.
+    pub(crate) fn make(names: &[String], provider: &CryptoProvider) -> Result<Self, Error> {
+        let failed = |error: &dyn fmt::Display| Error(format!("--tls-self-signed: {error}"));
+        let made = rcgen::generate_simple_self_signed(names).map_err(|error| failed(&error))?;
+        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+        let chain = vec![made.cert.der().clone()];
+        let certified = CertifiedKey::from_der(chain, PrivateKeyDer::Pkcs8(key), provider);
+        let certified = certified.map_err(|error| failed(&error))?;
+        Self::of(certified).map_err(|error| failed(&error))
+    }
+
+    fn of(key: CertifiedKey) -> Result<Self, rustls::Error> {
+        let certificate = key.end_entity_cert()?;
+        let parsed = EndEntityCert::try_from(certificate)
+            .map_err(|_| rustls::Error::General("the certificate is malformed".into()))?;
+        let names = parsed.valid_dns_names().map(str::to_ascii_lowercase).collect();
+        Ok(Self { key: Arc::new(key), names })
+    }
+}
+
+/// Reads the certificates of a file.
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let text = read(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err(wrong(path, "has no certificate in PEM")),
+        Ok(found) => Ok(found),
+        Err(error) => Err(wrong(path, format_args!("is no certificate in PEM: {error}"))),
+    }
+}
+
+/// Reads certificates of issuers.
+pub(crate) fn roots(path: &Path) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots
+            .add(certificate)
+            .map_err(|error| wrong(path, format_args!("has no issuer's certificate: {error}")))?;
+    }
+    Ok(roots)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
+    PrivateKeyDer::from_pem_slice(&read(path)?)
+        .map_err(|_| wrong(path, "has no private key in PEM that is not encrypted"))
+}
+
+/// Reads an OCSP response: DER, whose first byte is that of a sequence.
+fn ocsp_response(path: &Path) -> Result<Vec<u8>, Error> {
+    let response = read(path)?;
+    if response.first() == Some(&0x30) {
+        return Ok(response);
+    }
+    Err(wrong(path, "is no OCSP response in DER"))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|error| wrong(path, error))
+}
