@@ -41,7 +41,8 @@ fn is_plain(decision: &Decision, config: &Config) -> bool {
 }
 
 /// Returns whether the addresses of clients are of use, which a multishot accept does not tell: to
-/// the log, to upstreams, to rules for clients, or to know who may send a header of the PROXY protocol.
+/// the log, to upstreams, to the rules of sites, or to know who may send a header of the PROXY
+/// protocol.
 fn must_know_peers(context: &WorkerContext) -> bool {
     let config = &context.config;
     let by_rule = config.sites.is_some() || config.proxy_protocol_in;
