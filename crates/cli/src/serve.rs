@@ -154,7 +154,8 @@ fn proxy_configuration(options: ProxyOptions) -> Result<Fingerprinted, String> {
     fingerprint.add(&options);
     let ProxyOptions { urls, forward, caching, server } = options;
     let forwarding = forwarding::of_proxy(&urls, &forward)?;
-    let config = server_configuration(server, PathBuf::from("."), forwarding, caching, &Tables::default())?;
+    let config =
+        server_configuration(server, PathBuf::from("."), forwarding, caching, &Tables::default())?;
     Ok(fingerprint.of(config))
 }
 

@@ -55,7 +55,8 @@ mod refusals {
     fn a_url_that_cannot_be_loaded() {
         refused("http:///x", &["no host"]);
         refused("ftp://127.0.0.1/", &["http://"]);
-        refused("https://127.0.0.1/", &["TLS"]);
+        refused("--insecure URL", &["--insecure is for https:// URLs"]);
+        refused("--cacert /nowhere/x https://127.0.0.1/", &["--cacert /nowhere/x"]);
         refused("http://127.0.0.1:99999/", &["port"]);
         refused("http://no-such-host.invalid/", &["no-such-host.invalid"]);
     }
