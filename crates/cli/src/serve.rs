@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::parser::ValueSource;
@@ -12,10 +13,10 @@ use clap::{CommandFactory, Parser};
 
 use weir_server::architecture::ArchitectureName;
 use weir_server::readiness::settings::Settings;
-use weir_server::sites::ErrorPage;
+use weir_server::sites::{ErrorPage, Sites};
 use weir_server::{
     Address, Config, LogFormat, LogTarget, OUTPUTS, OutputPath, PRESETS, Predecessor, SiteRoot,
-    Strategy, Timeouts, accept, architecture, content, readiness, slots,
+    Strategy, Timeouts, accept, architecture, content, readiness, slots, tls,
 };
 
 use crate::caching::CacheOptions;
@@ -195,38 +196,24 @@ fn server_configuration(
     let content = content_options(&options, strategy.output);
     let error_pages = read_pages(&options, &options.error_page)?;
     let fields = fields(&options.header);
-    let mechanism = readiness::TABLE.iter().find(|row| row.spelling == options.mechanism);
-    let mechanism = mechanism.ok_or("there is no such mechanism")?;
-    let settings = Settings::parse(mechanism.tunables, &options.mechanism_option);
+    let (mechanism, mechanism_settings) = mechanism(&options)?;
     let slots = slots::TABLE.iter().find(|row| row.spelling == options.slots);
     let (arch, arch_settings) = architecture(&options, &strategy)?;
     let (timeouts, policy) = (timeouts(&options), policy(&options, &strategy)?);
     check_forwarding(&forwarding, arch, &options.listen)?;
-    let tls = options.tls.acceptor(&options.listen, arch)?;
-    if inherited_sockets() > 0 && tls.is_some() {
-        return Err("sockets passed by a service manager speak no TLS".into());
-    }
+    let tls = acceptor(&options, arch)?;
     let tls_fields = [&fields[..], options.tls.fields().as_bytes()].concat();
     let (index, listing) = (content.index.clone(), content.listing);
-    let for_sites = sites::Server {
-        forwarding: &forwarding,
-        root: SiteRoot { path: root.clone(), index, listing },
-        fields: &fields,
-        tls_fields: &tls_fields,
-        error_pages: &error_pages,
-        unknown_host: options.unknown_host.into(),
-        allowed_hosts: &options.allowed_host,
-        read_pages: &|pages| read_pages(&options, pages),
-    };
-    let (sites, site_roots) = sites::build(&for_sites, tables)?;
+    let site_root = SiteRoot { path: root.clone(), index, listing };
+    let added = [&fields[..], &tls_fields];
+    let (sites, site_roots) = sites(&options, &forwarding, site_root, added, &error_pages, tables)?;
     let Forwarding { upstreams, high_priority, trusted, proxy_protocol_in, .. } = forwarding;
-    let policy = policy(&options, &strategy)?;
     let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
     Ok(Config {
         arch,
         arch_settings,
         mechanism: mechanism.name,
-        mechanism_settings: settings.map_err(|why| format!("--mechanism-option: {why}"))?,
+        mechanism_settings,
         slots: slots.ok_or("there is no such search for slots")?.search,
         root,
         listen: options.listen,
@@ -265,6 +252,48 @@ fn server_configuration(
         bench_endpoints: options.bench_endpoints == OnOff::On,
         tell: say,
     })
+}
+
+/// Returns the sites and their roots. `added`: the fields of every reply, without TLS and with it.
+fn sites(
+    options: &ServerOptions,
+    forwarding: &Forwarding,
+    root: SiteRoot,
+    [fields, tls_fields]: [&[u8]; 2],
+    error_pages: &[ErrorPage],
+    tables: &Tables,
+) -> Result<(Option<Sites>, Vec<SiteRoot>), String> {
+    let server = sites::Server {
+        forwarding,
+        root,
+        fields,
+        tls_fields,
+        error_pages,
+        unknown_host: options.unknown_host.into(),
+        allowed_hosts: &options.allowed_host,
+        read_pages: &|pages| read_pages(options, pages),
+    };
+    sites::build(&server, tables)
+}
+
+/// Returns the event mechanism with its settings.
+fn mechanism(options: &ServerOptions) -> Result<(&'static readiness::Row, Settings), String> {
+    let mechanism = readiness::TABLE.iter().find(|row| row.spelling == options.mechanism);
+    let mechanism = mechanism.ok_or("there is no such mechanism")?;
+    let settings = Settings::parse(mechanism.tunables, &options.mechanism_option);
+    Ok((mechanism, settings.map_err(|why| format!("--mechanism-option: {why}"))?))
+}
+
+/// Returns what accepts TLS; `None` without it.
+fn acceptor(
+    options: &ServerOptions,
+    arch: ArchitectureName,
+) -> Result<Option<Arc<tls::Acceptor>>, String> {
+    let acceptor = options.tls.acceptor(&options.listen, arch)?;
+    if inherited_sockets() > 0 && acceptor.is_some() {
+        return Err("sockets passed by a service manager speak no TLS".into());
+    }
+    Ok(acceptor)
 }
 
 /// Returns the accept policy with its settings.

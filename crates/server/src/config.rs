@@ -19,6 +19,7 @@ use weir_tls::Acceptor;
 
 use crate::architecture;
 use crate::sites::hosts::without_port;
+use crate::sites::ruling::{RuleLines, Ruling};
 use crate::sites::{ErrorPage, Rule, RuleIndex, Sites};
 use crate::strategy::Strategy;
 
@@ -124,16 +125,6 @@ fn is_within(part_host: Option<&str>, part_path: &str, host: Option<&[u8]>, path
     is_host && is_path
 }
 
-/// Returns a host without its port; an IPv6 address is in brackets.
-pub(crate) fn without_port(host: &[u8]) -> &[u8] {
-    let end = if host.starts_with(b"[") {
-        host.iter().position(|&byte| byte == b']').map(|at| at + 1)
-    } else {
-        host.iter().position(|&byte| byte == b':')
-    };
-    host.get(..end.unwrap_or(host.len())).unwrap_or(host)
-}
-
 /// Complete description of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -236,9 +227,10 @@ impl Config {
         self.sites.as_ref()?.rule(index)
     }
 
-    /// Returns the field lines added to every reply, with or without TLS.
-    pub(crate) fn fields_of(&self, is_tls: bool) -> &[u8] {
-        if is_tls { &self.tls_fields } else { &self.fields }
+    /// Returns what replies to a request with this ruling have, with or without TLS.
+    pub(crate) fn lines(&self, is_tls: bool, ruling: Option<Ruling>) -> RuleLines<'_> {
+        let own = if is_tls { &self.tls_fields } else { &self.fields };
+        RuleLines::of(own, is_tls, self.sites.as_ref(), ruling)
     }
 
     /// Returns whether what an address says of where requests come from is believed.

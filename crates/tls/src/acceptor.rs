@@ -1,10 +1,10 @@
 //! The server's side of TLS as configured: which certificates it has, and whom it lets in. Its
 //! files are read again while it is in use.
 
-use std::{fmt, fs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
+use std::{fmt, fs};
 
 use parking_lot::{Mutex, RwLock};
 use rustls::crypto::CryptoProvider;

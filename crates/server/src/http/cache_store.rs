@@ -14,7 +14,6 @@ use super::response::{self, RequestInfo};
 use crate::context::WorkerContext;
 use crate::context::forwarded::{CachePart, Copying, Forward, Place, Why};
 use crate::context::output::Output;
-use crate::sites::ruling::RuleLines;
 
 /// Statuses that stale-if-error is for (RFC 5861 section 4).
 const ERRORS: [u16; 4] = [500, 502, 503, 504];
@@ -102,7 +101,7 @@ impl Forward {
         context: &mut WorkerContext,
     ) {
         let config = context.config();
-        let lines = RuleLines::of(&config, self.exchange.is_tls(), self.ruling);
+        let lines = config.lines(self.exchange.is_tls(), self.ruling);
         let mut fields = Vec::with_capacity(lines.fields.len() + STATUS_LINE_BYTES);
         fields.extend_from_slice(lines.fields);
         for text in ["Cache-Status: weir; fwd=", why.text(), says, "\r\n"] {

@@ -35,6 +35,7 @@
 //! [`SocketConnection`]: super::socket_connection::SocketConnection
 
 mod forwarding;
+mod handshake;
 mod password;
 mod proxy_header;
 
@@ -226,34 +227,6 @@ impl Connection {
     /// Returns whether it is between requests, and has nothing of the next one.
     pub(crate) fn is_between(&self) -> bool {
         self.is_idle() && self.unread() == 0
-    }
-
-    /// Returns whether its TLS handshake is not over yet.
-    pub(crate) fn is_handshaking(&self) -> bool {
-        self.is_handshaking
-    }
-
-    /// Records the end of the TLS handshake, however it ended.
-    pub(crate) fn handshake_done(&mut self) {
-        self.is_handshaking = false;
-    }
-
-    /// Ends a connection whose client has broken the rules of TLS: it has been told, and what it
-    /// has sent is read, so that it learns that before the end.
-    pub(crate) fn end_handshake(&mut self, context: &mut WorkerContext) -> Action {
-        self.set_close_reason(CloseReason::Tls);
-        if let Some(output) = self.output.take() {
-            context.give_output(output);
-        }
-        Action::Shutdown
-    }
-
-    /// Refuses a client that speaks without TLS where it is expected.
-    pub(crate) fn refuse_plain(&mut self, context: &mut WorkerContext) -> Action {
-        self.is_tls = false;
-        self.has_received = true;
-        self.set_close_reason(CloseReason::Tls);
-        self.refuse_and_close(Status::BAD_REQUEST, context)
     }
 
     /// Returns whether the client has ever sent anything.

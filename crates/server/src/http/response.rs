@@ -20,13 +20,14 @@ use weir_http1::{Framing, Lines, Method, Request, Status, Target, Version, reply
 use weir_sys::{is_exhaustion, socket};
 
 use super::bench::{self, BenchTarget};
-use crate::config::{Config, without_port};
+use crate::config::Config;
 use crate::context::WorkerContext;
 use crate::context::forwarded::Answered;
 use crate::context::log::{LoggedRequest, Record};
 use crate::context::output::Output;
 use crate::sites::Rule;
-use crate::sites::ruling::{RuleLines, Ruling};
+use crate::sites::hosts::without_port;
+use crate::sites::ruling::Ruling;
 
 const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
 const HTML: &[u8] = b"text/html; charset=utf-8";
@@ -560,7 +561,7 @@ impl Reply<'_, '_> {
         let unix_ns = self.context.unix_ns();
         let (out, context) = (&mut self.out.bytes, &mut *self.context);
         let config = &context.config;
-        let lines = RuleLines::of(config, self.info.is_tls, self.info.ruling);
+        let lines = config.lines(self.info.is_tls, self.info.ruling);
         let cache_control = if status < 400 { lines.cache_control } else { b"" };
         let Some((stored, says)) = self.stored else {
             out.extend_from_slice(context.date.at(unix_ns / 1_000_000_000));
@@ -590,7 +591,7 @@ impl Reply<'_, '_> {
     /// out.
     fn entry_lines(&mut self, status: u16, lines: &[u8]) {
         let config = &self.context.config;
-        let rule = RuleLines::of(config, self.info.is_tls, self.info.ruling);
+        let rule = config.lines(self.info.is_tls, self.info.ruling);
         let cache_control = if status < 400 { rule.cache_control } else { b"" };
         if self.stored.is_none() || rule.removed.is_empty() && cache_control.is_empty() {
             return self.out.bytes.extend_from_slice(lines);

@@ -11,7 +11,6 @@ use super::forward_failure::Failure;
 use crate::context::WorkerContext;
 use crate::context::forwarded::Forward;
 use crate::context::output::Output;
-use crate::sites::ruling::RuleLines;
 use crate::upstream::Reuse;
 
 /// Maximum number of bytes of a reply that wait for the client.
@@ -143,7 +142,7 @@ pub(super) fn receive_reply(
     let close = forward.close || context.is_closing();
     forward.close = close;
     let config = &context.config;
-    let lines = RuleLines::of(config, forward.exchange.is_tls(), forward.ruling);
+    let lines = config.lines(forward.exchange.is_tls(), forward.ruling);
     let facts = ReplyFacts {
         close,
         date: context.date.at(unix_s),

@@ -5,7 +5,6 @@ use weir_http1::Status;
 
 use super::cors::OriginIndex;
 use super::{RuleIndex, Sites};
-use crate::config::Config;
 
 /// The rule for a request, and whether the request may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,12 +41,16 @@ pub(crate) struct RuleLines<'a> {
 }
 
 impl<'a> RuleLines<'a> {
-    /// Returns those for a request with this ruling, with or without TLS; those of the server where
-    /// no rule is for it.
+    /// Returns those for a request with this ruling, with or without TLS. `own`: the fields of the
+    /// server, which replies have that no rule is for.
     #[inline]
-    pub(crate) fn of(config: &'a Config, is_tls: bool, ruling: Option<Ruling>) -> Self {
-        let own = config.fields_of(is_tls);
-        match config.sites.as_ref().zip(ruling) {
+    pub(crate) fn of(
+        own: &'a [u8],
+        is_tls: bool,
+        sites: Option<&'a Sites>,
+        ruling: Option<Ruling>,
+    ) -> Self {
+        match sites.zip(ruling) {
             None => Self { fields: own, ..Self::default() },
             Some((sites, ruling)) => Self::of_ruling(own, is_tls, sites, ruling),
         }
