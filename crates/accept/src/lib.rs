@@ -16,6 +16,7 @@
 //! simulator run the same code, the accept-phase included ([`AcceptPhase`]).
 
 mod busy;
+pub mod client_limits;
 mod conserving;
 mod controls;
 mod decision;

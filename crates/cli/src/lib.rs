@@ -4,6 +4,7 @@
 //! `weir-lab`, and their results are printed.
 
 mod caching;
+mod clients;
 mod command;
 mod config_file;
 mod docs_table;

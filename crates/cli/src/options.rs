@@ -11,6 +11,7 @@ use weir_server::sites::hosts::HostPattern;
 use weir_server::{Address, OUTPUTS, PRESETS, Status, architecture, readiness, slots};
 
 use crate::caching::CacheOptions;
+use crate::clients::ClientOptions;
 use crate::forwarding::options::{ForwardOptions, RouteOptions};
 use crate::tls::TlsOptions;
 use crate::values::{self, OnOff};
@@ -155,6 +156,9 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "N", default_value = "15000",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub max_conns: u64,
+
+    #[command(flatten)]
+    pub clients: ClientOptions,
 
     /// The listen backlog; the kernel caps it at net.core.somaxconn
     #[arg(long, value_name = "N", default_value = "4096",

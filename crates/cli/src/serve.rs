@@ -227,6 +227,7 @@ fn server_configuration(
         policy,
         syn_filter: options.syn_filter.kind(),
         conns_max: usize::try_from(options.max_conns).unwrap_or(usize::MAX),
+        client_limits: options.clients.limits(arch)?,
         listenq: options.listenq,
         content,
         fields,

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use weir_accept::client_limits::{ClientLimit, ClientPrefix};
 use weir_accept::upstream::Class;
 use weir_accept::{PolicyConfig, SynFilter};
 use weir_cache::CacheConfig;
@@ -125,6 +126,17 @@ fn is_within(part_host: Option<&str>, part_path: &str, host: Option<&[u8]>, path
     is_host && is_path
 }
 
+/// Limits of each client.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientLimits {
+    /// What each may have, and do.
+    pub each: ClientLimit,
+    /// Bits of an address that tell clients apart.
+    pub prefix: ClientPrefix,
+    /// Clients that can be known at a time.
+    pub entries: usize,
+}
+
 /// Complete description of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -161,6 +173,8 @@ pub struct Config {
     pub syn_filter: Option<SynFilter>,
     /// Maximum number of open connections, all loops together (max-conns).
     pub conns_max: usize,
+    /// Limits of each client, all loops together; `None` without any.
+    pub client_limits: Option<ClientLimits>,
     /// Listen backlog (listenq).
     pub listenq: i32,
     /// Content to serve and its caching; the budgets are divided among the loops.

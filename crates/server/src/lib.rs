@@ -23,8 +23,8 @@ mod upstream;
 mod worker;
 
 pub use config::{
-    Address, Config, Error, HealthCheck, HighPriority, LogFormat, LogTarget, ReplyCache, SiteRoot,
-    Timeouts, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts,
+    Address, ClientLimits, Config, Error, HealthCheck, HighPriority, LogFormat, LogTarget,
+    ReplyCache, SiteRoot, Timeouts, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts,
 };
 pub use ipnet::IpNet;
 pub use server::{Server, Signal};

@@ -21,6 +21,7 @@ use weir_sys::{process, profile};
 use crate::architecture::ArchitectureName;
 use crate::bind::{self, Listeners};
 use crate::config::{Address, Config, Error};
+use crate::context::clients::Clients;
 use crate::context::log::LogWriter;
 use crate::control::{Control, Phase, WorkerReport};
 use crate::http::bench;
@@ -179,6 +180,7 @@ pub struct Server {
     log: Option<LogWriter>,
     config: Arc<Config>,
     upstreams: Option<Arc<SharedUpstreams>>,
+    clients: Option<Arc<Clients>>,
     /// The checks of upstreams, if there are any.
     checker: Option<HealthChecker>,
     /// The page of statistics; its file is removed with it.
@@ -219,6 +221,7 @@ impl Server {
         };
         let log = if forks { None } else { start_log(&config)? };
         let upstreams = SharedUpstreams::of(&config);
+        let clients = config.client_limits.as_ref().map(|limits| Arc::new(Clients::new(limits)));
         let (report_sender, incoming) = channel();
         let ended = Arc::new(EndedWorkers::new().map_err(failed)?);
         let mut server = Self {
@@ -243,6 +246,7 @@ impl Server {
             config: Arc::clone(&config),
             checker: HealthChecker::start(&config, upstreams.as_ref()).map_err(failed)?,
             upstreams,
+            clients,
             stat_page,
             start: Instant::now(),
             stop_requests: 0,
@@ -493,6 +497,7 @@ impl Server {
                 .map_or_else(Publisher::default, |page| page.of_worker(index)),
             log: self.log.as_ref().map(LogWriter::buffer),
             upstreams: self.upstreams.clone(),
+            clients: self.clients.clone(),
         };
         let (started, outcome) = channel();
         let (ended, mechanism) = (Arc::clone(&self.ended), config.mechanism);

@@ -12,6 +12,7 @@ mod architectures;
 mod bad_inputs;
 mod behaviour;
 mod bench_endpoints;
+mod client_limits;
 mod content;
 mod fiber;
 mod fuzz_corpus;

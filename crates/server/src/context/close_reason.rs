@@ -38,6 +38,8 @@ pub enum CloseReason {
     Stale,
     /// The overload control refused it because its source had used up its share and others waited.
     Unfair,
+    /// Its client had as many connections open as one may have.
+    ClientLimit,
     /// The overload control dropped it because its client had gone.
     Departed,
     /// It did not begin with a header of the PROXY protocol.
@@ -70,6 +72,7 @@ impl CloseReason {
             Self::Evicted => &mut counters.end_evicted,
             Self::Stale => &mut counters.end_stale,
             Self::Unfair => &mut counters.end_unfair,
+            Self::ClientLimit => &mut counters.end_client_limit,
             Self::Departed => &mut counters.end_departed,
             Self::ProxyHeader => &mut counters.end_proxy_header,
             Self::Tls => &mut counters.end_tls,

@@ -1,6 +1,7 @@
 //! State shared by all connections of one loop: configuration, content, counters, buffers, the
 //! time. It contains no lock: threads that share it lock all of it.
 
+pub(crate) mod clients;
 pub(crate) mod clock;
 pub(crate) mod close_reason;
 pub(crate) mod forwarded;
@@ -25,6 +26,7 @@ use weir_sys::process::{self, Usage};
 
 use crate::config::Config;
 use crate::upstream::Upstreams;
+use clients::Clients;
 use clock::Clock;
 use forwarded::Background;
 use log::LogBuffer;
@@ -73,6 +75,8 @@ pub(crate) struct WorkerContext {
     /// Capacity that sources have to share, while they do, and what each of them has used of it.
     pub share: Option<Share>,
     shares: Option<Box<Shares>>,
+    /// Limits of each client, if there are any.
+    pub clients: Option<Arc<Clients>>,
     /// Servers that requests are forwarded to, if there are any.
     pub upstreams: Option<Box<Upstreams>>,
     /// Forwarded requests that go on without a client.
@@ -126,6 +130,7 @@ impl WorkerContext {
             pressure: false,
             share: None,
             shares: None,
+            clients: None,
             upstreams: None,
             background: Background::default(),
             cache_key: Vec::new(),

@@ -34,10 +34,12 @@
 //!
 //! [`SocketConnection`]: super::socket_connection::SocketConnection
 
+mod client_limit;
 mod forwarding;
 mod handshake;
 mod password;
 mod proxy_header;
+mod refusal;
 
 use std::io;
 use std::net::SocketAddr;
@@ -121,6 +123,10 @@ pub(crate) struct Connection {
     is_tls: bool,
     /// True until the TLS handshake is over.
     is_handshaking: bool,
+    /// True if it is counted among its client's connections until it ends.
+    is_counted: bool,
+    /// True once the current request has been charged to its client.
+    is_charged: bool,
     /// True until the header of the PROXY protocol has been taken.
     expects_proxy_header: bool,
     state: State,
@@ -188,6 +194,8 @@ impl Connection {
             destination: None,
             is_tls,
             is_handshaking: is_tls,
+            is_counted: false,
+            is_charged: false,
             expects_proxy_header: context.config.expects_proxy_header(peer),
             state: State::Idle,
             input: Vec::new(),
@@ -460,13 +468,6 @@ impl Connection {
         self.close_for(CloseReason::Finished)
     }
 
-    /// Refuses the connection with a 503, whether a request has arrived or not.
-    pub(crate) fn refuse_with_503(&mut self, context: &mut WorkerContext) -> Action {
-        context.counters.turned_away.one();
-        self.set_close_reason(CloseReason::TurnedAway);
-        self.refuse_and_close(Status::SERVICE_UNAVAILABLE, context)
-    }
-
     /// Releases the buffers that are not needed while it waits.
     pub(crate) fn release_idle_buffers(&mut self, context: &mut WorkerContext) {
         if self.taken == self.input.len() {
@@ -520,6 +521,7 @@ impl Connection {
         context.counters.tls_unfinished.add(self.is_handshaking.into());
         // Every reply has a head, so that a complete one has bytes.
         context.counters.never_completed.add((self.sent_earlier == 0).into());
+        self.count_down_for_client(context);
         self.release_input(context);
         match std::mem::replace(&mut self.state, State::Idle) {
             // The loop ends, and with it what goes on without a client.
@@ -604,11 +606,7 @@ impl Connection {
     /// Answers the request at the start of `input`. Its body is not wanted: a complete one is
     /// skipped, and an incomplete one ends the connection.
     fn answer(&mut self, request: &Request<'_>, input: &[u8], context: &mut WorkerContext) -> Flow {
-        // A password is not asked for where others may read it.
-        if context.config.sites.is_some()
-            && !response::must_use_tls(self.peer, self.is_tls, context)
-            && let ControlFlow::Break(flow) = self.pass_gate(request, input, context)
-        {
+        if let ControlFlow::Break(flow) = self.pass_checks(request, input, context) {
             return flow;
         }
         let stored = match self.route(request, input, context) {
@@ -655,6 +653,7 @@ impl Connection {
             }
         }
         self.taken += request.head_len + body.consumed;
+        self.is_charged = false;
         self.is_retry = false;
         self.fetches = 0;
         self.landing = None;
@@ -726,21 +725,6 @@ impl Connection {
         ControlFlow::Break(Action::Yield)
     }
 
-    /// Answers a request that is refused. Bytes after it cannot be trusted to be a request.
-    fn refuse(
-        &mut self,
-        status: Status,
-        refused: Refused<'_, '_>,
-        context: &mut WorkerContext,
-    ) -> Flow {
-        self.set_close_reason(CloseReason::Refused);
-        let mut output = self.output.take().unwrap_or_else(|| context.take_output());
-        response::refuse(status, refused, self.request_info(), context, &mut output);
-        self.output = Some(output);
-        self.begin_reply(context);
-        ControlFlow::Continue(())
-    }
-
     fn begin_reply(&mut self, context: &WorkerContext) {
         self.state = State::Reply;
         let limits = ReadRateLimits::of(&context.config);
@@ -774,22 +758,6 @@ impl Connection {
         } else {
             self.close_for(CloseReason::Finished)
         })
-    }
-
-    /// Replaces any output by a refusal with `status`, and closes.
-    fn refuse_and_close(&mut self, status: Status, context: &mut WorkerContext) -> Action {
-        if let Some(output) = self.output.take() {
-            context.give_output(output);
-        }
-        let input = std::mem::take(&mut self.input);
-        let unread = input.get(self.taken..).unwrap_or_default();
-        let step = self.refuse(status, Refused::Unread(unread), context);
-        self.taken = input.len();
-        self.input = input;
-        match step {
-            ControlFlow::Continue(()) => self.run(context),
-            ControlFlow::Break(action) => action,
-        }
     }
 
     /// Returns the deadline of the whole of a request and its reply.

@@ -83,6 +83,19 @@ impl<'a> Desk<'a> {
     }
 }
 
+/// Returns the client of a request with this head, by what trusted proxies say; `None` if it has no
+/// address.
+pub(super) fn client_of(peer: SocketAddr, head: &[u8], config: &Config) -> Option<IpAddr> {
+    let peer = (peer != socket::UNKNOWN_PEER).then(|| peer.ip());
+    if config.trusted.is_empty() {
+        return peer;
+    }
+    let is_said = |name: &[u8]| name.eq_ignore_ascii_case(b"x-forwarded-for");
+    let said: Vec<_> =
+        forward::lines(head).filter(|(name, _)| is_said(name)).map(|(_, value)| value).collect();
+    access::client(peer, said.into_iter(), |address| config.trusts(address))
+}
+
 impl Arriving<'_, '_> {
     /// Finds the rule for the request, and judges the request by it. Allocates nothing, but to have
     /// a password verified, and to read what trusted proxies say.
@@ -134,21 +147,7 @@ impl Arriving<'_, '_> {
 
     fn is_allowed(&self, rule: &Rule, config: &Config) -> bool {
         let Some(list) = &rule.access else { return true };
-        let peer = (self.peer != socket::UNKNOWN_PEER).then(|| self.peer.ip());
-        list.allows(self.client(peer, config))
-    }
-
-    /// Returns the client, by what trusted proxies say.
-    fn client(&self, peer: Option<IpAddr>, config: &Config) -> Option<IpAddr> {
-        if config.trusted.is_empty() {
-            return peer;
-        }
-        let is_said = |name: &[u8]| name.eq_ignore_ascii_case(b"x-forwarded-for");
-        let said: Vec<_> = forward::lines(self.head)
-            .filter(|(name, _)| is_said(name))
-            .map(|(_, value)| value)
-            .collect();
-        access::client(peer, said.into_iter(), |address| config.trusts(address))
+        list.allows(client_of(self.peer, self.head, config))
     }
 
     fn is_preflight(&self, asks: &Asks<'_>) -> bool {

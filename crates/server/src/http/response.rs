@@ -95,11 +95,11 @@ struct Reply<'a, 'b> {
 }
 
 /// An answer given in the place of an upstream.
-pub(crate) struct Instead {
+pub(crate) struct Instead<'a> {
     /// Its status.
     pub status: Status,
     /// Field lines, each ended by CRLF.
-    pub fields: &'static [u8],
+    pub fields: &'a [u8],
     /// True if the connection closes after it.
     pub close: bool,
     /// Log entry of the request, if there is a log.
@@ -108,7 +108,7 @@ pub(crate) struct Instead {
 
 /// Answers a request in the place of its upstream.
 pub(crate) fn answer_instead(
-    instead: Instead,
+    instead: Instead<'_>,
     answered: Answered,
     info: RequestInfo,
     context: &mut WorkerContext,

@@ -12,6 +12,7 @@ use super::thread_per_connection::Threads;
 use crate::architecture::ArchitectureName;
 use crate::config::{Config, Error};
 use crate::context::WorkerContext;
+use crate::context::clients::Clients;
 use crate::context::log::LogBuffer;
 use crate::context::stores::Stores;
 use crate::control::Control;
@@ -30,6 +31,7 @@ pub(crate) struct WorkerSpec {
     pub publisher: Publisher,
     pub log: Option<LogBuffer>,
     pub upstreams: Option<Arc<SharedUpstreams>>,
+    pub clients: Option<Arc<Clients>>,
 }
 
 /// Starts a worker in its thread, and reports an error at the start.
@@ -74,7 +76,8 @@ impl WorkerSpec {
         let stores = Stores::open(&config)?;
         let open_max = config.conns_max.div_ceil(config.workers).max(1);
         let mut context = WorkerContext::new(config, stores, self.log.take());
-        let Self { sockets, control, publisher, upstreams, index, .. } = self;
+        let Self { sockets, control, publisher, upstreams, clients, index, .. } = self;
+        context.clients = clients;
         context.upstreams = upstreams.map(|shared| {
             let (config, waker) = (context.config(), Arc::clone(&control.waker));
             let now_ns = context.read_clock_ns();

@@ -69,9 +69,14 @@ impl<M: Model> Worker<M> {
     }
 
     /// Begins to serve an accepted connection, or defers it until there is time.
-    pub(crate) fn admit(&mut self, conn: M::Connection, decision: Decision, since_ns: u64) {
+    pub(crate) fn admit(&mut self, mut conn: M::Connection, decision: Decision, since_ns: u64) {
         let source = conn.peer().ip().into();
+        let is_within_limit = conn.count_for_client(&self.core.context);
         let Some(slot) = self.insert(conn) else { return };
+        if !is_within_limit {
+            self.core.context.counters.refused_client_connections.one();
+            return self.close_in_refusal(slot, CloseReason::ClientLimit);
+        }
         let core = &mut self.core;
         if decision.order == Order::Newest {
             let (now_ns, token) = (core.context.now_ns(), core.table.token(slot));
@@ -172,16 +177,21 @@ impl<M: Model> Worker<M> {
             CloseReason::Unfair => core.context.counters.refused_unfair.one(),
             _ => core.context.counters.refused_stale.one(),
         }
-        let refusal = core.context.config.policy.refusal;
+        self.close_in_refusal(token.slot, reason);
+    }
+
+    /// Closes a connection in the configured way of refusing.
+    fn close_in_refusal(&mut self, slot: u32, reason: CloseReason) {
+        let refusal = self.core.context.config.policy.refusal;
         if refusal == Refusal::Status503 {
-            return M::refuse_with_503(self, token.slot);
+            return M::refuse_with_503(self, slot);
         }
-        let Some(conn) = core.table.conn(token.slot) else { return };
+        let Some(conn) = self.core.table.conn(slot) else { return };
         conn.set_close_reason(reason);
         if refusal != Refusal::Fin {
             conn.reset_on_close();
         }
-        M::close(self, token.slot, reason);
+        M::close(self, slot, reason);
     }
 
     /// Judges a request on an open connection: it may have waited too long, its source may have

@@ -169,6 +169,7 @@ fn plain() -> Config {
         },
         syn_filter: None,
         conns_max: 0,
+        client_limits: None,
         listenq: 0,
         content: Options::default(),
         fields: b"X-Served: here\r\n".to_vec(),

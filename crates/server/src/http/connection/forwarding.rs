@@ -88,6 +88,7 @@ impl Connection {
         };
         response::answer_instead(instead, Answered::of(request), info, context, &mut output);
         self.taken += request.head_len;
+        self.is_charged = false;
         context.counters.requests.one();
         self.output = Some(output);
         self.begin_reply(context);
@@ -128,6 +129,7 @@ impl Connection {
         let info = self.request_info();
         let forward = Forward::begin(request, head, info, upstream, cache, context);
         self.taken += request.head_len;
+        self.is_charged = false;
         self.deadline_ns = self.request_deadline_ns(context);
         self.state = State::Forward(Box::new(forward));
         ControlFlow::Break(Action::Forward)

@@ -37,16 +37,18 @@ const CHAIN_MAX: u64 = 64;
 /// accepted into a slot does not have.
 fn is_plain(decision: &Decision, config: &Config) -> bool {
     let looks_at_none = decision.inspect == Inspect::None && !config.accept_queue_times;
-    looks_at_none && decision.order == Order::Oldest && decision.refuse == 0
+    let counts_none = config.client_limits.is_none_or(|limits| limits.each.connections.is_none());
+    looks_at_none && counts_none && decision.order == Order::Oldest && decision.refuse == 0
 }
 
 /// Returns whether the addresses of clients are of use, which a multishot accept does not tell: to
-/// the log, to upstreams, to the rules of sites, or to know who may send a header of the PROXY
-/// protocol.
+/// the log, to upstreams, to rules of sites, to limits of clients, or to know who may send a
+/// header of the PROXY protocol.
 fn must_know_peers(context: &WorkerContext) -> bool {
     let config = &context.config;
     let by_rule = config.sites.is_some() || config.proxy_protocol_in;
-    context.log.is_some() || context.upstreams.is_some() || by_rule
+    let counts = context.clients.is_some();
+    context.log.is_some() || context.upstreams.is_some() || by_rule || counts
 }
 
 impl RingWorker {

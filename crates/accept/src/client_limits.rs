@@ -1,0 +1,306 @@
+//! Limits of each client: how many connections it may have open, and how many requests it may make
+//! in a second, in a table whose size never changes.
+//!
+//! A client is a network: an address, or as many of its first bits as the operator says. Its
+//! requests fill a bucket that empties at the rate allowed, so that an entry is a name, a number
+//! and a time (the generic cell rate algorithm, ITU-T I.371, in its form as a virtual schedule). An
+//! entry without open connections whose bucket is empty says nothing, and is taken for the next
+//! client. Where a flood from many networks leaves no such entry, the one that would be empty
+//! soonest is forgotten. An entry with open connections never is: what it counts would be counted
+//! down without it. Where there is no other, a client is not limited: nothing is known of it.
+
+use std::net::IpAddr;
+
+/// Entries among which that of a client is looked for.
+const WAYS: usize = 8;
+
+/// Bits of an IPv6 address that tell clients apart at most: what follows belongs to one host.
+pub const IPV6_BITS_MAX: u8 = 64;
+
+/// Limits of one client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientLimit {
+    /// Connections that it may have open; `None`: any number.
+    pub connections: Option<u32>,
+    /// Requests that it may make; `None`: any number.
+    pub requests: Option<RequestRate>,
+}
+
+/// A rate of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestRate {
+    /// Nanoseconds for each request, in the long run; at least 1.
+    pub each_ns: u64,
+    /// Requests that may be made at once, after a pause; at least 1.
+    pub burst: u32,
+}
+
+/// First bits of an address that say whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientPrefix {
+    /// Bits of an IPv4 address: 32 at most.
+    pub ipv4: u8,
+    /// Bits of an IPv6 address: [`IPV6_BITS_MAX`] at most.
+    pub ipv6: u8,
+}
+
+impl Default for ClientPrefix {
+    fn default() -> Self {
+        Self { ipv4: 32, ipv6: IPV6_BITS_MAX }
+    }
+}
+
+impl ClientPrefix {
+    /// Returns the number that stands for the client with an address: the bits that count, behind a
+    /// first one that tells the two versions of the protocol apart.
+    pub fn name_of(&self, address: IpAddr) -> u64 {
+        match address.to_canonical() {
+            IpAddr::V4(address) => {
+                let rest = 32 - u32::from(self.ipv4.min(32));
+                u64::from(address.to_bits()).checked_shr(rest).unwrap_or(0) << rest
+            }
+            IpAddr::V6(address) => {
+                let rest = 64 - u32::from(self.ipv6.min(IPV6_BITS_MAX));
+                let bits = (address.to_bits() >> 64) as u64;
+                // 0 in all global addresses (2000::/3), and elsewhere 1: nothing is lost by it.
+                (bits.checked_shr(rest).unwrap_or(0).checked_shl(rest).unwrap_or(0)) | 1 << 63
+            }
+        }
+    }
+}
+
+/// What becomes of a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// It is counted, until [`ClientTable::close`].
+    Counted,
+    /// It is not counted: there is no limit, or no entry for its client.
+    Uncounted,
+    /// Its client has as many as it may have.
+    Refused,
+}
+
+/// The clients known, each in one of the entries that its name leads to.
+#[derive(Clone, Debug)]
+pub struct ClientTable {
+    limit: ClientLimit,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    name: u64,
+    /// Time at which the bucket is empty, nanoseconds.
+    empty_ns: u64,
+    /// Connections open.
+    open: u32,
+}
+
+impl Entry {
+    fn says_nothing(&self, now_ns: u64) -> bool {
+        self.open == 0 && self.empty_ns <= now_ns
+    }
+}
+
+impl ClientTable {
+    /// Creates a table of `entries`, rounded up to a multiple of eight.
+    pub fn new(limit: ClientLimit, entries: usize) -> Self {
+        let entries = entries.max(1).next_multiple_of(WAYS);
+        Self { limit, entries: vec![Entry::default(); entries] }
+    }
+
+    /// Counts a connection of a client. `hash`: of its name, by a function that clients cannot
+    /// foresee.
+    pub fn open(&mut self, now_ns: u64, name: u64, hash: u64) -> Opened {
+        let Some(most) = self.limit.connections else { return Opened::Uncounted };
+        match self.entry(now_ns, name, hash) {
+            None => Opened::Uncounted,
+            Some(entry) if entry.open >= most => Opened::Refused,
+            Some(entry) => {
+                entry.open += 1;
+                Opened::Counted
+            }
+        }
+    }
+
+    /// Counts a connection down that was [`Opened::Counted`].
+    pub fn close(&mut self, name: u64, hash: u64) {
+        let ways = self.ways(hash);
+        if let Some(entry) = ways.iter_mut().find(|entry| entry.name == name && entry.open > 0) {
+            entry.open -= 1;
+        }
+    }
+
+    /// Counts a request of a client.
+    ///
+    /// # Errors
+    /// Over its rate: the nanoseconds after which another is allowed. The request is not counted,
+    /// so that a client that goes on asking has its rate, and not nothing.
+    pub fn request(&mut self, now_ns: u64, name: u64, hash: u64) -> Result<(), u64> {
+        let Some(rate) = self.limit.requests else { return Ok(()) };
+        let Some(entry) = self.entry(now_ns, name, hash) else { return Ok(()) };
+        let each_ns = rate.each_ns.max(1);
+        let empty_ns = entry.empty_ns.max(now_ns);
+        let room_ns = u64::from(rate.burst.max(1) - 1).saturating_mul(each_ns);
+        match (empty_ns - now_ns).checked_sub(room_ns) {
+            None | Some(0) => {
+                entry.empty_ns = empty_ns.saturating_add(each_ns);
+                Ok(())
+            }
+            Some(over_ns) => Err(over_ns),
+        }
+    }
+
+    fn ways(&mut self, hash: u64) -> &mut [Entry] {
+        let sets = self.entries.len() / WAYS;
+        // The upper half of a product spreads the hash over any number of sets.
+        let set = ((u128::from(hash) * sets as u128) >> 64) as usize;
+        &mut self.entries[set * WAYS..(set + 1) * WAYS]
+    }
+
+    /// Returns the entry of a client, one taken for it, or none if each has open connections.
+    fn entry(&mut self, now_ns: u64, name: u64, hash: u64) -> Option<&mut Entry> {
+        let ways = self.ways(hash);
+        let says_something = |entry: &Entry| entry.open > 0 || entry.empty_ns > 0;
+        let own = ways.iter().position(|entry| entry.name == name && says_something(entry));
+        let free = || ways.iter().position(|entry| entry.says_nothing(now_ns));
+        let soonest = || {
+            let idle = ways.iter().enumerate().filter(|(_, entry)| entry.open == 0);
+            Some(idle.min_by_key(|(_, entry)| entry.empty_ns)?.0)
+        };
+        if own.is_none() {
+            let index = free().or_else(soonest)?;
+            ways[index] = Entry { name, ..Entry::default() };
+            return ways.get_mut(index);
+        }
+        ways.get_mut(own?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    fn table(connections: Option<u32>, rate: Option<(u32, u32)>, entries: usize) -> ClientTable {
+        let requests = rate.map(|(per_second, burst)| {
+            let each_ns = SECOND_NS / u64::from(per_second);
+            RequestRate { each_ns, burst }
+        });
+        ClientTable::new(ClientLimit { connections, requests }, entries)
+    }
+
+    /// A hash for tests: it leads names that are near to sets that are far.
+    fn hash(name: u64) -> u64 {
+        name.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn requests(table: &mut ClientTable, now_ns: u64, name: u64, asked: u32) -> usize {
+        (0..asked).filter(|_| table.request(now_ns, name, hash(name)).is_ok()).count()
+    }
+
+    #[test]
+    fn a_client_has_its_burst_and_then_its_rate() {
+        let mut table = table(None, Some((10, 5)), 64);
+        assert_eq!(requests(&mut table, 0, 7, 100), 5);
+        assert_eq!(table.request(0, 7, hash(7)), Err(SECOND_NS / 10));
+        assert_eq!(requests(&mut table, SECOND_NS / 10, 7, 100), 1);
+        assert_eq!(requests(&mut table, SECOND_NS, 7, 100), 5);
+        assert_eq!(requests(&mut table, SECOND_NS, 8, 100), 5);
+    }
+
+    #[test]
+    fn connections_are_counted_up_and_down() {
+        let mut table = table(Some(2), None, 64);
+        let open = |table: &mut ClientTable, name| table.open(0, name, hash(name));
+        assert_eq!(open(&mut table, 1), Opened::Counted);
+        assert_eq!(open(&mut table, 1), Opened::Counted);
+        assert_eq!(open(&mut table, 1), Opened::Refused);
+        assert_eq!(open(&mut table, 2), Opened::Counted);
+        table.close(1, hash(1));
+        assert_eq!(open(&mut table, 1), Opened::Counted);
+        assert_eq!(open(&mut table, 1), Opened::Refused);
+    }
+
+    #[test]
+    fn a_flood_of_names_forgets_no_open_connection() {
+        let mut table = table(Some(1), Some((1, 1)), WAYS);
+        assert_eq!(table.open(0, 1, hash(1)), Opened::Counted);
+        for name in 2..10_000 {
+            assert_eq!(table.request(0, name, hash(name)), Ok(()));
+        }
+        assert_eq!(table.open(0, 1, hash(1)), Opened::Refused);
+    }
+
+    #[test]
+    fn a_client_without_an_entry_is_not_limited() {
+        let mut table = table(Some(1), Some((1, 1)), WAYS);
+        for name in 0..WAYS as u64 {
+            assert_eq!(table.open(0, name, hash(name)), Opened::Counted);
+        }
+        assert_eq!(table.open(0, 100, hash(100)), Opened::Uncounted);
+        assert_eq!(requests(&mut table, 0, 100, 10), 10);
+        assert_eq!(table.entries.len(), WAYS);
+    }
+
+    #[test]
+    fn names_are_the_bits_that_count() {
+        let name = |prefix: ClientPrefix, address: &str| prefix.name_of(address.parse().unwrap());
+        let whole = ClientPrefix::default();
+        let short = ClientPrefix { ipv4: 24, ipv6: 48 };
+        assert_ne!(name(whole, "192.0.2.1"), name(whole, "192.0.2.2"));
+        assert_eq!(name(short, "192.0.2.1"), name(short, "192.0.2.2"));
+        assert_ne!(name(short, "192.0.2.1"), name(short, "192.0.3.1"));
+        assert_eq!(name(whole, "::ffff:192.0.2.1"), name(whole, "192.0.2.1"));
+        assert_eq!(name(whole, "2001:db8::1"), name(whole, "2001:db8::2"));
+        assert_ne!(name(whole, "2001:db8::1"), name(whole, "2001:db8:0:1::1"));
+        assert_eq!(name(short, "2001:db8::1"), name(short, "2001:db8:0:1::1"));
+        let none = ClientPrefix { ipv4: 0, ipv6: 0 };
+        assert_eq!(name(none, "192.0.2.1"), name(none, "10.0.0.1"));
+        assert_ne!(name(none, "192.0.2.1"), name(none, "2001:db8::1"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_window_has_more_than_the_burst_and_the_rate(
+            per_second in 1_u32..1000,
+            burst in 1_u32..50,
+            gaps in prop::collection::vec(0_u64..SECOND_NS / 50, 1..300),
+        ) {
+            let mut table = table(None, Some((per_second, burst)), 64);
+            let mut now_ns = 0;
+            let mut allowed_ns = Vec::new();
+            for gap in gaps {
+                now_ns += gap;
+                if table.request(now_ns, 3, hash(3)).is_ok() {
+                    allowed_ns.push(now_ns);
+                }
+            }
+            for (index, first_ns) in allowed_ns.iter().enumerate() {
+                for (last, last_ns) in allowed_ns.iter().enumerate().skip(index) {
+                    let window = u128::from(last_ns - first_ns) * u128::from(per_second);
+                    // The interval between two is rounded down to a nanosecond.
+                    let slack = u128::from(per_second) * (last - index) as u128;
+                    let most = u128::from(burst) * u128::from(SECOND_NS) + window + slack;
+                    prop_assert!((last - index) as u128 * u128::from(SECOND_NS) <= most);
+                }
+            }
+        }
+
+        #[test]
+        fn a_client_that_asks_less_than_its_rate_is_never_refused(
+            per_second in 1_u32..1000,
+            others in prop::collection::vec(0_u64..1000, 1..300),
+        ) {
+            let mut table = table(None, Some((per_second, 1)), WAYS);
+            for (index, other) in others.iter().enumerate() {
+                let now_ns = index as u64 * (SECOND_NS / u64::from(per_second) + 1);
+                prop_assert!(table.request(now_ns, 5000, hash(5000)).is_ok());
+                let _ = table.request(now_ns, *other, hash(*other));
+            }
+        }
+    }
+}

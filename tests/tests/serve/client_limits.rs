@@ -1,0 +1,111 @@
+//! The limits of each client: connections open at a time, and requests in the long run.
+
+use weir_tests::origin::reply;
+use weir_tests::server::run;
+use weir_tests::wait::until;
+use weir_tests::{Origin, Root, Server, Setup, Stopped, request, suite};
+
+use crate::WEIR;
+
+// Of those that forward, which are those whose loops share memory.
+suite! {
+    every_forwarding_architecture:
+    connections_past_the_limit_are_refused_until_one_ends,
+    requests_past_the_burst_are_answered_with_429,
+}
+
+/// A rate that gives nothing back during a test.
+const RARELY: [&str; 4] = ["--client-requests", "1/h", "--client-burst", "3"];
+
+fn connections_past_the_limit_are_refused_until_one_ends(setup: &Setup) {
+    let root = Root::with_hello();
+    let server =
+        setup.serve(&root, &["--client-connections", "2", "--workers", "2", "--refuse", "fin"]);
+    let mut open: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    for client in &mut open {
+        assert_eq!(client.get("/hello.txt").text(), "hello", "{}", setup.name);
+    }
+    for _ in 0..3 {
+        let mut third = server.connect();
+        let _ = third.try_send(request("GET", "/hello.txt", &[]));
+        assert!(third.ends(), "{}", setup.name);
+    }
+    assert_eq!(open[0].get("/hello.txt").text(), "hello");
+    drop(open.pop());
+    until("another connection was let in", || {
+        let mut next = server.connect();
+        next.try_send(request("GET", "/hello.txt", &[])).is_ok()
+            && next.try_reply().is_ok_and(|reply| reply.text() == "hello")
+    });
+    let stats = server.stop_cleanly().stats();
+    let refused = &stats["total"]["refused_client_connections"];
+    assert!(refused.as_u64().unwrap() >= 3, "{}: {refused}", setup.name);
+    assert_eq!(stats["total"]["end_client_limit"], *refused);
+    assert_eq!(stats["total"]["closed"], stats["total"]["accepted"]);
+}
+
+fn requests_past_the_burst_are_answered_with_429(setup: &Setup) {
+    let root = Root::with_hello();
+    let server = setup.serve(&root, &[&RARELY[..], &["--workers", "2"]].concat());
+    // Counted for the client, over all its connections.
+    for _ in 0..3 {
+        assert_eq!(server.get("/hello.txt").text(), "hello", "{}", setup.name);
+    }
+    let mut client = server.connect();
+    for _ in 0..2 {
+        let reply = client.get("/hello.txt");
+        assert_eq!(reply.status, 429, "{}", setup.name);
+        let seconds: u64 = reply.field("Retry-After").unwrap().parse().unwrap();
+        assert!((3000..=3600).contains(&seconds), "{seconds}");
+    }
+    // What follows a head that is refused is no request.
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\nGET / HTTP/1.1\r\n");
+    assert_eq!(client.reply().status, 429);
+    assert!(client.ends());
+    let total = server.stop_cleanly().stats()["total"].clone();
+    assert_eq!((&total["refused_client_requests"], &total["status_2xx"]), (&3.into(), &3.into()));
+}
+
+#[test]
+fn a_request_that_waits_for_a_disk_or_an_upstream_is_charged_once() {
+    let origin = Origin::start(|_| reply(b"hello"));
+    let root = Root::with_hello();
+    let upstream = format!("app={}", origin.url());
+    let forwards = ["--arch", "helpers", "--upstream", &upstream, "--route", "/up=app"];
+    let options = [&RARELY[..], &forwards].concat();
+    let server = Server::start(WEIR, &options, &root);
+    assert_eq!(server.get("/hello.txt").status, 200);
+    assert_eq!(server.get("/up/a").status, 200);
+    assert_eq!(server.get("/up/b").status, 200);
+    assert_eq!(server.get("/up/c").status, 429);
+    server.stop_cleanly();
+}
+
+#[test]
+fn behind_a_trusted_proxy_the_client_is_the_one_that_it_names() {
+    let root = Root::with_hello();
+    let trusted = ["--trusted-proxy", "127.0.0.0/8", "--client-connections", "1"];
+    let server = Server::start(WEIR, &[&RARELY[..], &trusted].concat(), &root);
+    let mut proxy = [server.connect(), server.connect()];
+    for said in ["X-Forwarded-For: 192.0.2.1", "X-Forwarded-For: 192.0.2.9, 192.0.2.2"] {
+        let statuses = [0, 1, 0, 1].map(|at| proxy[at].get_with("/hello.txt", &[said]).status);
+        assert_eq!(statuses, [200, 200, 200, 429], "{said}");
+    }
+    server.stop_cleanly();
+}
+
+#[test]
+fn limits_that_mean_nothing_are_refused_in_one_sentence() {
+    for options in [
+        &["--client-requests", "0"][..],
+        &["--client-requests", "1/d"],
+        &["--client-prefix", "33,64"],
+        &["--client-connections", "0"],
+        &["--client-connections", "1", "--arch", "processes"],
+    ] {
+        let Stopped { status, stderr, .. } = run(std::process::Command::new(WEIR)
+            .args(["serve", "/", "--listen", "127.0.0.1:0"])
+            .args(options));
+        assert_eq!((status.code(), stderr.lines().count()), (Some(2), 1), "{options:?}: {stderr}");
+    }
+}
