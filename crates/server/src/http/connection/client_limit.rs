@@ -64,15 +64,16 @@ impl Connection {
     ) -> Flow {
         context.counters.refused_client_requests.one();
         context.counters.requests.one();
-        // What follows the head is not read.
-        self.body_incomplete = request.framing != Framing::None;
+        // A body is not waited for: that would let it hold on to a connection for the body's time.
+        let has_body = request.framing != Framing::None;
         let mut output = self.output.take().unwrap_or_else(|| context.take_output());
+        output.linger |= has_body;
         let info = self.request_info();
         let retry_after = format!("Retry-After: {seconds}\r\n");
         let instead = Instead {
             status: Status::TOO_MANY_REQUESTS,
             fields: retry_after.as_bytes(),
-            close: !request.keep_alive || self.body_incomplete,
+            close: !request.keep_alive || has_body,
             logged: context.log.is_some().then(|| LoggedRequest::of(request)),
         };
         response::answer_instead(instead, Answered::of(request), info, context, &mut output);
