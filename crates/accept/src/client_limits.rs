@@ -236,6 +236,21 @@ mod tests {
     }
 
     #[test]
+    fn a_million_clients_take_no_more_room_than_a_few_and_none_of_the_few_is_let_off() {
+        let mut table = table(Some(1), Some((1, 2)), 1 << 10);
+        let room = table.entries.capacity();
+        assert_eq!(table.open(0, 1, hash(1)), Opened::Counted);
+        let mut now_ns = 0;
+        for name in 2..1_000_002 {
+            now_ns += 1_000;
+            assert_eq!(table.request(now_ns, name, hash(name)), Ok(()), "{name}");
+        }
+        assert_eq!((table.entries.capacity(), table.entries.len()), (room, 1 << 10));
+        assert_eq!(table.open(now_ns, 1, hash(1)), Opened::Refused);
+        assert_eq!(requests(&mut table, now_ns, 7, 100), 2);
+    }
+
+    #[test]
     fn a_client_without_an_entry_is_not_limited() {
         let mut table = table(Some(1), Some((1, 1)), WAYS);
         for name in 0..WAYS as u64 {
