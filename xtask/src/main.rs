@@ -4,6 +4,7 @@
 //! Nothing here is part of the server, and nothing here links it: the binary is run as a process.
 
 mod arrows;
+mod dist;
 mod docs;
 mod matrix;
 mod overflow;
@@ -39,6 +40,8 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Make the packages of a release: a tarball, a Debian package, a list of what is linked in
+    Dist(dist::DistArgs),
     /// Serve a set of files with every mechanism and preset under wrk and ab, checking each byte
     Matrix(matrix::MatrixArgs),
     /// Answer millions of requests while the queue of events overflows, and lose none
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Arrows => arrows::run(),
         Task::Docs { check } => docs::run(check),
+        Task::Dist(args) => dist::run(&args),
         Task::Matrix(args) => matrix::run(&args),
         Task::Overflow(args) => overflow::run(&args),
         Task::Slots(args) => slots::run(&args),
