@@ -87,6 +87,22 @@ pub fn of_paper(key: &str) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
+/// Returns the files of all experiments and papers: their paths, relative, and their texts.
+pub fn texts() -> Vec<(String, &'static str)> {
+    let mut files = Vec::new();
+    collect_texts(&BUILT_IN, &mut files);
+    files
+}
+
+fn collect_texts(dir: &Dir<'static>, files: &mut Vec<(String, &'static str)>) {
+    for file in dir.files() {
+        if let Some(text) = file.contents_utf8() {
+            files.push((file.path().to_string_lossy().into_owned(), text));
+        }
+    }
+    dir.dirs().for_each(|inner| collect_texts(inner, files));
+}
+
 /// Returns the keys of the papers, sorted.
 pub fn papers() -> Vec<String> {
     let files = BUILT_IN.get_dir(PAPERS).map(Dir::files).into_iter().flatten();

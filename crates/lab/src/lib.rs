@@ -7,6 +7,7 @@
 
 pub mod allow_list;
 pub mod analysis;
+pub mod artifact;
 mod atomic_file;
 pub mod catalogue;
 pub mod cgroup;

@@ -19,6 +19,10 @@ pub struct Paper {
     pub year: u32,
     /// The machines, kernel, network and clients used in the paper.
     pub set_up: String,
+    /// Id of the experiment that stands for the paper in a quick run of all papers. Files of older
+    /// runs have none.
+    #[serde(default)]
+    pub quick: String,
     /// Numbers given in the text.
     #[serde(default)]
     pub value: Vec<Value>,

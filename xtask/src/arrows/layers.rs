@@ -44,6 +44,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["analysis", "paper"],
             &["catalogue", "report", "run"],
             &["compare", "results"],
+            &["artifact"],
         ],
     ),
 ];

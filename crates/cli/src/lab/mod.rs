@@ -4,6 +4,7 @@
 
 mod list;
 mod options;
+mod papers;
 mod progress;
 mod results;
 mod run;
@@ -12,6 +13,9 @@ use std::process::ExitCode;
 
 pub(crate) use options::LabOptions;
 use options::LabTask;
+
+/// What stands for all papers where the key of one does.
+const ALL: &str = "all";
 
 /// Runs the requested `weir lab` task.
 ///
@@ -23,8 +27,12 @@ pub(crate) fn lab(options: LabOptions) -> Result<ExitCode, String> {
         LabTask::Check { name } => list::check(name.as_deref()),
         LabTask::Quick(options) => run::one("quick", &options),
         LabTask::Run { name, options } => run::one(&name, &options),
-        LabTask::Reproduce { paper, options } => run::paper(&paper, &options),
+        LabTask::Reproduce { paper, quick, options } if paper == ALL => {
+            papers::all(quick, &options)
+        }
+        LabTask::Reproduce { paper, quick, options } => papers::one(&paper, quick, &options),
         LabTask::Report { dir } => results::report(&dir),
+        LabTask::Artifact { dir, out } => results::artifact(&dir, &out),
         LabTask::Compare { a, b } => results::compare(&a, &b),
     }
 }

@@ -33,10 +33,14 @@ pub(crate) enum LabTask {
         #[command(flatten)]
         options: RunOptions,
     },
-    /// Run every experiment of a paper and judge the paper's claims
+    /// Run every experiment of a paper, or of all papers, and judge the claims
     Reproduce {
-        /// Its key, as in the list
+        /// The paper's key, as in the list, or all
         paper: String,
+        /// A round of short points of one experiment of each paper: the shape of its curves in a
+        /// quarter of an hour, and no verdicts
+        #[arg(long, conflicts_with_all = ["scale", "precision"])]
+        quick: bool,
         #[command(flatten)]
         options: RunOptions,
     },
@@ -44,6 +48,14 @@ pub(crate) enum LabTask {
     Report {
         /// The run's folder
         dir: PathBuf,
+    },
+    /// Make one archive of a run of all papers: the program, the experiments, the results
+    Artifact {
+        /// The folder of a run of all papers
+        dir: PathBuf,
+        /// The archive to write
+        #[arg(long, value_name = "FILE", default_value = "weir-artifact.tar.gz")]
+        out: PathBuf,
     },
     /// Set two runs side by side
     Compare {

@@ -47,7 +47,7 @@ impl Progress {
 }
 
 /// Formats seconds for a reader.
-fn span(s: f64) -> String {
+pub(super) fn span(s: f64) -> String {
     let s = s.max(0.0).round() as u64;
     match (s / 3600, s / 60 % 60, s % 60) {
         (0, 0, s) => format!("{s} s"),

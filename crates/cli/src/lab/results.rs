@@ -3,10 +3,20 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use weir_lab::artifact;
 use weir_lab::compare;
 use weir_lab::results;
 
 use crate::print::print_text;
+
+/// Writes the archive of a run of all papers.
+pub(super) fn artifact(dir: &Path, out: &Path) -> Result<ExitCode, String> {
+    let weir = std::env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
+    let parts = artifact::write(dir, &weir, env!("CARGO_PKG_VERSION"), out)?;
+    let keys: Vec<&str> = parts.iter().map(|part| part.key.as_str()).collect();
+    print_text(&format!("{}: {}\n", out.display(), keys.join(", ")))?;
+    Ok(ExitCode::SUCCESS)
+}
 
 /// Draws the report of a run.
 pub(super) fn report(dir: &Path) -> Result<ExitCode, String> {

@@ -17,7 +17,7 @@ use crate::print::print_text;
 use crate::signals::Stop;
 
 /// Parent folder of runs, unless another is given.
-const RESULTS: &str = "results";
+pub(super) const RESULTS: &str = "results";
 
 /// Exit code of a run that was stopped.
 const STOPPED: u8 = 1;
@@ -29,13 +29,8 @@ pub(super) fn one(name: &str, options: &RunOptions) -> Result<ExitCode, String> 
     run(request, options)
 }
 
-/// Runs the experiments of a paper.
-pub(super) fn paper(key: &str, options: &RunOptions) -> Result<ExitCode, String> {
-    let entries = catalogue::of_paper(key)?;
-    run(request(key.to_owned(), Some(key), entries, options)?, options)
-}
-
-fn request(
+/// Makes the request for a run of these experiments.
+pub(super) fn request(
     name: String,
     paper: Option<&str>,
     entries: Vec<Entry>,
@@ -65,16 +60,45 @@ fn request(
     })
 }
 
-fn run(request: Request, options: &RunOptions) -> Result<ExitCode, String> {
+/// Runs what is requested in the folder that the options name, or in one made for it.
+pub(super) fn run(request: Request, options: &RunOptions) -> Result<ExitCode, String> {
     let dir = match &options.out {
         Some(dir) => dir.clone(),
         None => folder(Path::new(RESULTS), &request),
     };
+    let stop = Stop::listen()?;
+    let (end, findings) = run_in(&dir, request, options, &stop)?;
+    match end {
+        End::Complete => {
+            print_text(&summary(&findings, &dir))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        End::Stopped => stopped(&dir),
+    }
+}
+
+/// Says that a run was stopped and can go on.
+pub(super) fn stopped(dir: &Path) -> Result<ExitCode, String> {
+    print_text(&format!(
+        "Stopped. What was measured is in {}; the same command goes on from there.\n",
+        dir.display()
+    ))?;
+    Ok(ExitCode::from(STOPPED))
+}
+
+/// Runs what is requested in a folder, and draws its report: of what was measured before a failure
+/// too.
+pub(super) fn run_in(
+    dir: &Path,
+    request: Request,
+    options: &RunOptions,
+    stop: &Stop,
+) -> Result<(End, Findings), String> {
     let weir = std::env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
     let list = |cpus: &Option<crate::options::CpuList>| cpus.as_ref().map(|list| list.0.clone());
     let request = RunRequest {
         request,
-        dir: dir.clone(),
+        dir: dir.to_owned(),
         weir,
         testbed: TestbedOptions {
             mode: if options.loopback { RequestedMode::Loopback } else { RequestedMode::Auto },
@@ -87,24 +111,10 @@ fn run(request: Request, options: &RunOptions) -> Result<ExitCode, String> {
         allow_any_options: options.allow_any_options,
         check_server: crate::serve::check,
     };
-    let stop = Stop::listen()?;
-    let mut progress = Progress::new(options.quiet, &dir);
+    let mut progress = Progress::new(options.quiet, dir);
     let end = run::run(&request, stop.flag(), &mut |event| progress.tell(&event));
-    // What was measured before a failure is shown too.
-    let findings = results::draw(&dir);
-    match end? {
-        End::Complete => {
-            print_text(&summary(&findings?, &dir))?;
-            Ok(ExitCode::SUCCESS)
-        }
-        End::Stopped => {
-            print_text(&format!(
-                "Stopped. What was measured is in {}; the same command goes on from there.\n",
-                dir.display()
-            ))?;
-            Ok(ExitCode::from(STOPPED))
-        }
-    }
+    let findings = results::draw(dir);
+    Ok((end?, findings?))
 }
 
 /// Returns the command in a form that can be run again, wherever this program is installed.
@@ -129,13 +139,18 @@ fn folder(results: &Path, request: &Request) -> PathBuf {
     if let Some(found) = unfinished.pop() {
         return found;
     }
-    let first = results.join(format!("{}-{name}", time::utc_today()));
+    unused(&results.join(format!("{}-{name}", time::utc_today())))
+}
+
+/// Returns this path, or with the first number after it that makes it one of nothing.
+pub(super) fn unused(first: &Path) -> PathBuf {
     let others = (2..).map(|number| PathBuf::from(format!("{}-{number}", first.display())));
-    std::iter::once(first.clone()).chain(others).find(|path| !path.exists()).unwrap_or(first)
+    let mut all = std::iter::once(first.to_owned()).chain(others);
+    all.find(|path| !path.exists()).unwrap_or_else(|| first.to_owned())
 }
 
 /// Summarises the findings of a run in a few lines.
-fn summary(findings: &Findings, dir: &Path) -> String {
+pub(super) fn summary(findings: &Findings, dir: &Path) -> String {
     use std::fmt::Write;
     let mut text = String::new();
     // Writing into a String cannot fail.

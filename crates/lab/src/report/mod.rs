@@ -3,6 +3,7 @@
 //!
 //! All text from findings is escaped: a label may contain any character.
 
+mod artifact;
 mod claims;
 mod csv;
 #[cfg(test)]
@@ -21,8 +22,9 @@ use std::path::Path;
 use crate::atomic_file::replace;
 use crate::findings::{Findings, Picture};
 
+pub use artifact::{Part, artifact_readme};
 pub use csv::{claims_csv, csv, sheet_csv};
-pub use page::page;
+pub use page::{front, page};
 pub use summary::summary;
 
 /// Writes `report.html`, `summary.md`, `claims.csv`, `figures/ID.svg`, `figures/ID.csv` and
@@ -53,6 +55,15 @@ pub fn write(findings: &Findings, dir: &Path) -> Result<(), String> {
     }
     put(dir, "summary.md", &summary(findings))?;
     put(dir, "report.html", &page(findings)?)
+}
+
+/// Writes the front page of several runs, `index.html`, into the folder that theirs are in.
+///
+/// # Errors
+///
+/// Returns a message naming the file that could not be written.
+pub fn write_front(title: &str, runs: &[(String, Findings)], dir: &Path) -> Result<(), String> {
+    put(dir, "index.html", &front(title, runs))
 }
 
 /// Draws a figure by itself, 720 px wide, on white, with its title and its legend.

@@ -145,15 +145,19 @@ fn bracketed(estimate: &Estimate, write: impl Fn(f64) -> String) -> String {
 }
 
 /// Formats an estimate that a verdict rests on.
-fn judged_by(here: &Estimate) -> String {
+pub(super) fn judged_by(here: &Estimate) -> String {
     format!("{} ({})", number(here.value), evidence(here, number))
 }
 
-fn paragraph(text: &mut String, words: &str) {
+pub(super) fn paragraph(text: &mut String, words: &str) {
     text.push_str(&format!("\n{words}\n"));
 }
 
-fn table<T: AsRef<str>>(text: &mut String, head: &[T], rows: impl Iterator<Item = Vec<String>>) {
+pub(super) fn table<T: AsRef<str>>(
+    text: &mut String,
+    head: &[T],
+    rows: impl Iterator<Item = Vec<String>>,
+) {
     let head: Vec<&str> = head.iter().map(AsRef::as_ref).collect();
     text.push_str(&format!("\n| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len())));
     for row in rows {
@@ -162,7 +166,7 @@ fn table<T: AsRef<str>>(text: &mut String, head: &[T], rows: impl Iterator<Item 
 }
 
 /// Escapes a text for Markdown and HTML, on one line.
-fn plain(words: &str) -> String {
+pub(super) fn plain(words: &str) -> String {
     let mut text = String::new();
     for word in words.split_whitespace() {
         if !text.is_empty() {

@@ -5,6 +5,7 @@
 #[cfg(test)]
 mod browser_tests;
 mod figure;
+mod front;
 mod interactive;
 mod overview;
 
@@ -14,6 +15,8 @@ use super::claims::points;
 use super::names::Names;
 use super::series_style::{COLOURS, hex};
 use crate::findings::{Chapter, Findings};
+
+pub use front::front;
 
 const STYLE: &str = include_str!("page.css");
 
@@ -33,6 +36,21 @@ pub fn page(findings: &Findings) -> Result<String, String> {
     for (nth, chapter) in findings.chapters.iter().enumerate() {
         chapters.push(self::chapter(nth, chapter, &names, &mut interactive)?);
     }
+    let body = html! {
+        main {
+            (overview::head(findings))
+            (overview::summary(findings, &names))
+            (how_to_read())
+            @for chapter in chapters { (chapter) }
+            (overview::set_up(&findings.set_up))
+        }
+        (interactive.scripts()?)
+    };
+    Ok(document(&findings.title, &body))
+}
+
+/// Renders a whole document around its body.
+fn document(title: &str, body: &Markup) -> String {
     let text = html! {
         (DOCTYPE)
         html lang="en" {
@@ -42,22 +60,13 @@ pub fn page(findings: &Findings) -> Result<String, String> {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 link rel="icon" href="data:,";
-                title { (findings.title) " – weir lab" }
+                title { (title) " – weir lab" }
                 style { (PreEscaped(STYLE)) (PreEscaped(colours())) }
             }
-            body {
-                main {
-                    (overview::head(findings))
-                    (overview::summary(findings, &names))
-                    (how_to_read())
-                    @for chapter in chapters { (chapter) }
-                    (overview::set_up(&findings.set_up))
-                }
-                (interactive.scripts()?)
-            }
+            body { (body) }
         }
     };
-    Ok(text.into_string() + "\n")
+    text.into_string() + "\n"
 }
 
 /// Returns the colours of series as CSS variables, light and dark.

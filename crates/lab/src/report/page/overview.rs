@@ -25,7 +25,7 @@ pub(super) fn head(findings: &Findings) -> Markup {
     }
 }
 
-fn citation(paper: &PaperHead) -> Markup {
+pub(super) fn citation(paper: &PaperHead) -> Markup {
     html! {
         p {
             "Measured here beside what the paper says: " (paper.authors) ", "
