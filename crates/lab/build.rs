@@ -1,8 +1,11 @@
-//! Takes plotly.js out of the crate that bundles it. Only its text is wanted: as a dependency of
-//! the build script, the crate is neither optimised nor part of the binary.
+//! Takes plotly.js out of the crate that bundles it, and compresses it: pages carry it in that form.
+//! Only its text is wanted: as a dependency of the build script, the crate is neither optimised nor
+//! part of the binary.
 
+use std::io::Write as _;
 use std::path::Path;
 
+use flate2::{Compression, GzBuilder};
 use plotly::Plot;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -14,6 +17,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .and_then(|part| part.rsplit_once("</script>"))
         .ok_or("the plotly crate has no plotly.js where it was")?;
     let out = std::env::var_os("OUT_DIR").ok_or("no OUT_DIR")?;
-    std::fs::write(Path::new(&out).join("plotly.min.js"), plotly.0)?;
+    let mut packer = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
+    packer.write_all(plotly.0.as_bytes())?;
+    std::fs::write(Path::new(&out).join("plotly.min.js.gz"), packer.finish()?)?;
     Ok(())
 }

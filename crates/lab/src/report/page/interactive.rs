@@ -1,13 +1,10 @@
 //! The interactive part of the page: plotly.js, compressed, the figures as data, and our own
 //! script, which unpacks the library and draws the data. Colours are read from the style sheet.
 
-use std::io::Write as _;
 use std::sync::OnceLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use maud::{Markup, PreEscaped, html};
 use serde_json::{Value, json};
 
@@ -36,17 +33,16 @@ impl Figures {
     }
 
     /// Returns the scripts; empty without a figure.
-    pub(super) fn scripts(&self) -> Result<Markup, String> {
+    pub(super) fn scripts(&self) -> Markup {
         if self.0.is_empty() {
-            return Ok(html! {});
+            return html! {};
         }
-        let engine = engine()?;
         let data = inert(&Value::Array(self.0.clone()));
-        Ok(html! {
-            script type="text/plain" id="engine" { (PreEscaped(engine)) }
+        html! {
+            script type="text/plain" id="engine" { (PreEscaped(engine())) }
             script type="application/json" id="figures" { (PreEscaped(data)) }
             script { (PreEscaped(SCRIPT)) }
-        })
+        }
     }
 }
 
@@ -110,18 +106,13 @@ fn inert(value: &Value) -> String {
     value.to_string().replace('<', "\\u003c").replace('>', "\\u003e")
 }
 
-/// Library that draws the figures; the build script takes it out of its crate.
-const ENGINE: &str = include_str!(concat!(env!("OUT_DIR"), "/plotly.min.js"));
+/// Library that draws the figures, compressed; the build script takes it out of its crate.
+const ENGINE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plotly.min.js.gz"));
 
 /// Returns plotly.js, compressed and encoded as text.
-fn engine() -> Result<&'static str, String> {
-    static PACKED: OnceLock<Result<String, String>> = OnceLock::new();
-    let packed = PACKED.get_or_init(|| {
-        let mut packer = GzEncoder::new(Vec::new(), Compression::best());
-        packer.write_all(ENGINE.as_bytes()).map_err(|e| e.to_string())?;
-        Ok(STANDARD.encode(packer.finish().map_err(|e| e.to_string())?))
-    });
-    packed.as_deref().map_err(Clone::clone)
+fn engine() -> &'static str {
+    static PACKED: OnceLock<String> = OnceLock::new();
+    PACKED.get_or_init(|| STANDARD.encode(ENGINE))
 }
 
 #[cfg(test)]
@@ -133,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_engine_is_plotly_alone_and_small() {
-        let packed = engine().unwrap();
+        let packed = engine();
         assert!(packed.len() < 2_500_000, "{}", packed.len());
         let bytes = STANDARD.decode(packed).unwrap();
         let mut text = String::new();

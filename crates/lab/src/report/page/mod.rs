@@ -44,7 +44,7 @@ pub fn page(findings: &Findings) -> Result<String, String> {
             @for chapter in chapters { (chapter) }
             (overview::set_up(&findings.set_up))
         }
-        (interactive.scripts()?)
+        (interactive.scripts())
     };
     Ok(document(&findings.title, &body))
 }
