@@ -39,13 +39,16 @@ pub(crate) fn upgrade(options: &UpgradeOptions) -> Result<ExitCode, String> {
     let mut started = None;
     while Instant::now() < until {
         let new = children_of(pid).into_iter().find(|child| !before.contains(child));
-        started = match (started, new) {
-            (_, Some(new)) if ServerPage::open(new).is_ok() => {
-                return print_text(&format!("weir: process {new} serves in place of {pid}\n"));
-            }
-            (Some(_), None) => return Err(goes_on()),
-            (_, new) => new,
-        };
+        // One that had nothing to finish may have ended since, and its successor is no child of it.
+        if let Some(serves) = new.or(started)
+            && ServerPage::open(serves).is_ok()
+        {
+            return print_text(&format!("weir: process {serves} serves in place of {pid}\n"));
+        }
+        if started.is_some() && new.is_none() {
+            return Err(goes_on());
+        }
+        started = new;
         if page.has_ended() {
             return Err(format!("process {pid} has ended, and no other serves in its place"));
         }
