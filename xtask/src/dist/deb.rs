@@ -2,6 +2,7 @@
 //! unmakes its user.
 
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Result;
 use md5::{Digest, Md5};
@@ -12,6 +13,9 @@ use crate::tree;
 
 /// Files that the administrator changes, which an upgrade leaves as they are.
 const CONFFILES: [&str; 2] = ["/etc/logrotate.d/weir", "/etc/weir/weir.toml"];
+
+/// Who is asked about the package. The project has no address for mail.
+const MAINTAINER: &str = "The weir authors <noreply@weir.invalid>";
 
 /// Returns Debian's name of a target's architecture; `None`: there is none.
 pub(super) fn architecture(target: &str) -> Option<&'static str> {
@@ -64,7 +68,9 @@ fn data(root: &Path, release: &Release) -> Result<Vec<PackedFile>> {
         PackedFile::text("usr/share/doc/weir/copyright", copyright(root)?),
     ];
     let changes = read("CHANGELOG.md", "")?.bytes;
-    files.push(PackedFile::text("usr/share/doc/weir/changelog.gz", gz(&changes)?));
+    files.push(PackedFile::text("usr/share/doc/weir/CHANGELOG.md.gz", gz(&changes)?));
+    let changes = gz(changelog(release).as_bytes())?;
+    files.push(PackedFile::text("usr/share/doc/weir/changelog.gz", changes));
     for path in tree::files(root)? {
         let name = path.rsplit('/').next().unwrap_or(&path);
         if path.starts_with("docs/") && path.ends_with(".md") {
@@ -105,20 +111,30 @@ fn control(release: &Release, architecture: &str, bytes: u64) -> String {
         "Package: weir\n\
          Version: {}\n\
          Architecture: {architecture}\n\
-         Maintainer: The weir authors <weir@localhost>\n\
+         Maintainer: {MAINTAINER}\n\
          Installed-Size: {}\n\
          Depends: {}\n\
          Recommends: logrotate\n\
          Section: httpd\n\
          Priority: optional\n\
          Description: HTTP server that keeps its peak throughput when it is overloaded\n \
-         weir serves files and stands in front of other servers. It accepts what it can\n \
-         answer in time and leaves the rest to the kernel, so that a flood costs those who\n \
-         are answered nothing. With it come an open-loop load generator and experiments\n \
-         that run servers side by side.\n",
+         weir serves files and stands in front of other servers. It accepts what it\n \
+         can answer in time and leaves the rest to the kernel, so that a flood costs\n \
+         those who are answered nothing. With it come an open-loop load generator and\n \
+         experiments that run servers side by side.\n",
         release.version,
         bytes.div_ceil(1024),
         depends.join(", ")
+    )
+}
+
+/// Returns the package's own list of changes (deb-changelog(5)), which leads to the program's.
+fn changelog(release: &Release) -> String {
+    let time = UNIX_EPOCH + Duration::from_secs(release.time_s);
+    let date = httpdate::fmt_http_date(time).replace("GMT", "+0000");
+    format!(
+        "weir ({}) stable; urgency=medium\n\n  * See CHANGELOG.md.gz.\n\n -- {MAINTAINER}  {date}\n",
+        release.version
     )
 }
 
