@@ -6,6 +6,7 @@
 mod caching;
 mod clients;
 mod command;
+mod compression;
 mod config_file;
 mod docs_table;
 mod forwarding;

@@ -12,6 +12,7 @@ use weir_server::{Address, OUTPUTS, PRESETS, Status, architecture, readiness, sl
 
 use crate::caching::CacheOptions;
 use crate::clients::ClientOptions;
+use crate::compression::CompressOptions;
 use crate::forwarding::options::{ForwardOptions, RouteOptions};
 use crate::tls::TlsOptions;
 use crate::values::{self, OnOff};
@@ -209,6 +210,9 @@ pub(crate) struct ServerOptions {
     /// under a preset of the papers
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub precompressed: Vec<Precompressed>,
+
+    #[command(flatten)]
+    pub compression: CompressOptions,
 
     /// The charset named for text
     #[arg(long, value_name = "NAME", default_value = "utf-8")]

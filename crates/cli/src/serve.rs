@@ -462,6 +462,7 @@ fn content_options(options: &ServerOptions, output: OutputPath) -> content::Opti
                 Precompressed::None => None,
             })
             .collect(),
+        compression: options.compression.compression(&options.preset),
         mime: options.mime.clone(),
         charset: options.charset.clone(),
         cache_bytes_max: options.cache_size,

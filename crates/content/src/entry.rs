@@ -25,6 +25,8 @@ pub struct Entry {
     content_type: Range<usize>,
     modified_s: Option<u64>,
     coding: Option<Coding>,
+    /// Length of the file that this is a form of, bytes; `None` for what was not compressed here.
+    plain_len: Option<u64>,
     status: Status,
     len: u64,
     content: Content,
@@ -116,6 +118,7 @@ impl FieldGroups {
             content_type: validators_end + content_type.start..validators_end + content_type.end,
             modified_s: None,
             coding: None,
+            plain_len: None,
             status,
             len,
             content,
@@ -149,6 +152,37 @@ impl Entry {
             modified_s,
             coding,
             ..fields.into_entry(content_type, status.len, status, content)
+        }
+    }
+
+    /// Creates an entry for a form of a file's entry that was compressed here.
+    ///
+    /// Its entity tag is the file's, but weak: forms of one version mean the same and differ in
+    /// their bytes, by their level too (RFC 9110 section 8.8.3). So a client that has one form is
+    /// told that it is current whichever would be sent, and ranges of two are never joined. It
+    /// takes no ranges itself.
+    pub(crate) fn compressed(plain: &Entry, coding: Coding, body: Arc<[u8]>) -> Entry {
+        let mut fields = FieldGroups::default();
+        let etag = append_field(&mut fields.validators, "ETag", |line| {
+            line.extend_from_slice(b"W/");
+            line.extend_from_slice(plain.validators().etag);
+        });
+        if let Some(modified_s) = plain.modified_s {
+            let date = validators::format_date(modified_s);
+            append_text(&mut fields.validators, "Last-Modified", &date);
+        }
+        append_text(&mut fields.validators, "Vary", "Accept-Encoding");
+        let content_type = append_field(&mut fields.representation, "Content-Type", |line| {
+            line.extend_from_slice(plain.content_type());
+        });
+        append_text(&mut fields.representation, "Content-Encoding", coding.token());
+        let (len, content) = (body.len() as u64, Content::Memory(body));
+        Entry {
+            etag,
+            modified_s: plain.modified_s,
+            coding: Some(coding),
+            plain_len: Some(plain.len),
+            ..fields.into_entry(content_type, len, plain.status, content)
         }
     }
 
@@ -214,6 +248,12 @@ impl Entry {
     /// Returns the content coding, if any.
     pub fn coding(&self) -> Option<Coding> {
         self.coding
+    }
+
+    /// Returns the number of bytes that were saved by compressing the content here; `None` if it
+    /// was not.
+    pub fn saved_bytes(&self) -> Option<u64> {
+        self.plain_len.map(|plain_len| plain_len.saturating_sub(self.len))
     }
 
     /// Returns the validators that conditional requests are evaluated against.

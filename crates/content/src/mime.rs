@@ -84,6 +84,44 @@ fn known(extension: &str) -> &'static str {
     }
 }
 
+/// Returns whether content of a type is likely to become smaller by compression: text, whatever is
+/// written in a text format, and binary formats that are not compressed themselves.
+pub(crate) fn is_compressible(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence.starts_with("text/")
+        || ["+json", "+xml", "+yaml"].iter().any(|suffix| essence.ends_with(suffix))
+        || COMPRESSIBLE.contains(&&*essence)
+}
+
+/// Types, besides texts and those of a text format, that compression makes smaller.
+const COMPRESSIBLE: &[&str] = &[
+    "application/javascript",
+    "application/json",
+    "application/json5",
+    "application/x-ndjson",
+    "application/xml",
+    "application/xml-dtd",
+    "application/yaml",
+    "application/toml",
+    "application/wasm",
+    "application/rtf",
+    "application/sql",
+    "application/x-sh",
+    "application/x-httpd-php",
+    "application/x-tex",
+    "application/postscript",
+    "application/vnd.apple.mpegurl",
+    "application/vnd.ms-fontobject",
+    "font/otf",
+    "font/ttf",
+    "font/collection",
+    "image/bmp",
+    "image/x-icon",
+    "image/vnd.microsoft.icon",
+    "model/obj",
+    "model/stl",
+];
+
 /// Returns whether a type is text whose charset a reader would otherwise have to guess. JSON is
 /// excluded: it is always UTF-8 (RFC 8259 section 8.1).
 fn wants_charset(content_type: &str) -> bool {
@@ -139,6 +177,20 @@ mod tests {
         assert_eq!(types.content_type(b"x.html"), "text/html;charset=latin1");
         let bare = MimeTypes::new(&overrides, "").unwrap();
         assert_eq!(bare.content_type(b"x.foo"), "text/foo");
+    }
+
+    #[test]
+    fn texts_and_text_formats_are_compressible_and_what_is_compressed_is_not() {
+        for path in ["a.html", "a.css", "a.js", "a.json", "a.svg", "a.wasm", "a.txt", "a.md"] {
+            assert!(is_compressible(&content_type(path)), "{path}");
+        }
+        for path in ["a.rss", "a.webmanifest", "a.ttf", "a.bmp", "a.ico", "a.yaml", "a.m3u8"] {
+            assert!(is_compressible(&content_type(path)), "{path}");
+        }
+        for path in ["a.png", "a.jpg", "a.woff2", "a.zip", "a.gz", "a.mp4", "a.pdf", "a"] {
+            assert!(!is_compressible(&content_type(path)), "{path}");
+        }
+        assert!(is_compressible("Application/LD+JSON ; a=b") && !is_compressible(""));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Options of a store.
 
+use crate::compression::CompressionOptions;
 use crate::variants::Coding;
 
 /// Configuration of a store: content to serve and cache limits.
@@ -16,6 +17,9 @@ pub struct Options {
     /// Precompressed variants to look for next to the plain file. Each costs an `openat2(2)`
     /// whenever a file is looked up; without caching, that is on every request.
     pub codings: Vec<Coding>,
+    /// Compression on the fly of files without a precompressed variant; `None` for none. It takes
+    /// a cache, and a [`Compressor`](crate::Compressor).
+    pub compression: Option<CompressionOptions>,
     /// Content types by extension, which take precedence over all others.
     pub mime: Vec<(String, String)>,
     /// Charset added to the content types of texts; empty for none.
@@ -45,6 +49,7 @@ impl Default for Options {
             follow_symlinks: false,
             dotfiles: false,
             codings: Coding::ALL.to_vec(),
+            compression: None,
             mime: Vec::new(),
             charset: "utf-8".to_owned(),
             caching: true,

@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_sys::file::{self, Status};
 
 use crate::cold_error::ColdError;
+use crate::compression::FILE_BYTES_MIN;
 use crate::entry::{Content, Description, Entry, OpenFile};
-use crate::mime::MimeTypes;
+use crate::mime::{MimeTypes, is_compressible};
 use crate::time::Now;
 use crate::tree::{OpenedFile, ResolvedFiles};
 use crate::variants::{Coding, negotiate, stands_for};
@@ -22,6 +23,8 @@ use crate::variants::{Coding, negotiate, stands_for};
 pub(crate) struct Resource {
     plain: Arc<Entry>,
     variants: Vec<(Coding, Arc<Entry>)>,
+    /// True if it may be compressed on the fly.
+    is_compressible: bool,
     /// Time of the last check that it is still what the path resolves to, on the monotonic clock.
     checked_ns: AtomicU64,
 }
@@ -31,23 +34,36 @@ pub(crate) type LoadError = ColdError<Vec<Arc<OpenFile>>>;
 
 type Loaded = (Content, Status);
 
+/// Rules for loading resources.
+#[derive(Clone, Copy)]
+pub(crate) struct LoadRules<'a> {
+    pub(crate) types: &'a MimeTypes,
+    /// Size up to which files are read, bytes; larger ones are kept open.
+    pub(crate) memory_file_bytes_max: u64,
+    /// Size up to which files are compressed on the fly, bytes; 0 if none are.
+    pub(crate) compressed_file_bytes_max: u64,
+}
+
 impl Resource {
-    /// Loads resolved files. Files of up to `memory_file_bytes_max` bytes are read, larger ones
-    /// kept open. The size of the plain file decides for its variants too, which are smaller; a
-    /// resource therefore costs either memory or descriptors.
+    /// Loads resolved files. Small ones are read, larger ones kept open. The size of the plain file
+    /// decides for its variants too, which are smaller; a resource therefore costs either memory or
+    /// descriptors. A file without variants may be compressed on the fly.
     ///
     /// # Errors
     /// The cold files, if it must not block (`waits` is false). Otherwise those of reading, and
     /// `ResourceBusy` for a small file that changes each time it is read.
     pub(crate) fn load(
         files: ResolvedFiles,
-        types: &MimeTypes,
-        memory_file_bytes_max: u64,
+        rules: LoadRules<'_>,
         waits: bool,
         now: Now,
     ) -> Result<Resource, LoadError> {
+        let LoadRules { types, memory_file_bytes_max, compressed_file_bytes_max } = rules;
         let content_type = types.content_type(&files.path);
-        let varies = !files.variants.is_empty();
+        let is_compressible = files.variants.is_empty()
+            && (FILE_BYTES_MIN..=compressed_file_bytes_max).contains(&files.plain.status.len)
+            && is_compressible(&content_type);
+        let varies = is_compressible || !files.variants.is_empty();
         let mut cold = Vec::new();
         let mut entry = |source, coding, bytes_max| -> io::Result<Option<Arc<Entry>>> {
             let (content, status) = match load_content(source, bytes_max, waits) {
@@ -76,7 +92,7 @@ impl Resource {
             Some(plain) if cold.is_empty() => {
                 // What was read may be later than what was resolved.
                 variants.retain(|(_, variant)| stands_for(variant.status(), plain.status()));
-                Ok(Resource { plain, variants, checked_ns })
+                Ok(Resource { plain, variants, is_compressible, checked_ns })
             }
             _ => Err(ColdError::Cold(cold)),
         }
@@ -90,6 +106,11 @@ impl Resource {
         let variant = |coding| self.variants.iter().find(|variant| variant.0 == coding);
         let chosen = negotiate(accept_encoding, |coding| variant(coding).is_some());
         Arc::clone(chosen.and_then(variant).map_or(&self.plain, |variant| &variant.1))
+    }
+
+    /// Returns the plain representation, if it may be compressed on the fly.
+    pub(crate) fn compressible(&self) -> Option<&Arc<Entry>> {
+        self.is_compressible.then_some(&self.plain)
     }
 
     /// Returns whether the loaded versions are those that were just resolved.

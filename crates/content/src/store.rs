@@ -10,15 +10,18 @@ use std::sync::Arc;
 
 use crate::cache::{Cache, CacheCounts, Cached};
 use crate::cold_error::ColdError;
+use crate::compression::forms::{Forms, Wanted};
+use crate::compression::{Compressor, FormCounts};
 use crate::entry::{Entry, OpenFile};
 use crate::fetch::{ColdCounts, Fetch};
 use crate::listing::{Listing, ListingCounts, Listings, Progress, Waiter};
 use crate::mime::MimeTypes;
 use crate::options::Options;
 use crate::path::{self, Decoded, PathError};
-use crate::resource::{LoadError, Resource};
+use crate::resource::{LoadError, LoadRules, Resource};
 use crate::time::Now;
 use crate::tree::{ResolvedFiles, ResolvedPath, Tree};
+use crate::variants::negotiate;
 
 /// Result of looking up a path.
 #[derive(Debug)]
@@ -56,6 +59,8 @@ pub struct Lookup<'a> {
     pub query: Option<&'a [u8]>,
     /// The values of Accept-Encoding, one per field line.
     pub accept_encoding: &'a [&'a [u8]],
+    /// Use of forms that are compressed on the fly.
+    pub compress: Compress,
     /// True if only the fields are wanted, without content.
     pub head_only: bool,
     /// Allows the store to block on a disk, whatever [`Options::waits`] says.
@@ -65,6 +70,17 @@ pub struct Lookup<'a> {
     pub advances: bool,
 }
 
+/// Use of forms that are compressed on the fly, for one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compress {
+    /// None: for a request that must have the file as it is.
+    Never,
+    /// Those that are there: for one that comes while there is no time to make others.
+    Known,
+    /// Those that are there; others are made for later requests.
+    Make,
+}
+
 impl<'a> Lookup<'a> {
     /// Creates a lookup of the content of `path` in its plain form.
     pub fn of(path: &'a [u8]) -> Lookup<'a> {
@@ -72,6 +88,7 @@ impl<'a> Lookup<'a> {
             path,
             query: None,
             accept_encoding: &[],
+            compress: Compress::Never,
             head_only: false,
             is_patient: false,
             advances: true,
@@ -102,9 +119,20 @@ impl Store {
             types: MimeTypes::new(&options.mime, &options.charset)?,
             cache: Cache::new(options.cache_bytes_max, options.open_files_max),
             listings: Listings::default(),
+            forms: None,
             options,
         };
         Ok(Store { resolver, scratch: Vec::new() })
+    }
+
+    /// Lets files be compressed on the fly, as [`Options::compression`] says, by whoever carries
+    /// out the tasks of a compressor.
+    #[must_use]
+    pub fn compressed_by(mut self, compressor: &Arc<Compressor>) -> Store {
+        let options = self.resolver.options.compression.filter(|_| self.resolver.options.caching);
+        self.resolver.forms =
+            options.map(|options| Forms::new(Arc::clone(compressor), options.cache_bytes_max));
+        self
     }
 
     /// Finds the reply for a request.
@@ -158,6 +186,11 @@ impl Store {
         self.resolver.listings.counts
     }
 
+    /// Returns the counts of compressed forms since the store was opened.
+    pub fn form_counts(&self) -> FormCounts {
+        self.resolver.forms.as_ref().map(Forms::counts).unwrap_or_default()
+    }
+
     /// Returns the memory used by the cache, bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.resolver.cache.memory_bytes()
@@ -177,6 +210,8 @@ struct Resolver {
     types: MimeTypes,
     cache: Cache,
     listings: Listings,
+    /// Compressed forms; `None` if nothing is compressed on the fly.
+    forms: Option<Forms>,
     cold: ColdCounts,
     options: Options,
     waits: bool,
@@ -187,7 +222,7 @@ impl Resolver {
         let valid_ns = self.options.valid_ns;
         let stale = match self.cache.get(path.key()) {
             Some(Cached::Resource(resource)) if resource.is_fresh(now, valid_ns) => {
-                let entry = resource.choose(lookup.accept_encoding);
+                let entry = represent(resource, &mut self.forms, path.key(), lookup, now);
                 self.cache.counts.hits += 1;
                 return Found::Entry(entry);
             }
@@ -217,7 +252,14 @@ impl Resolver {
             Ok(ResolvedPath::File(files)) => {
                 let context = LookupContext { waits, now };
                 match self.resource(path.key(), stale, files, context) {
-                    Ok(resource) => Found::Entry(resource.choose(lookup.accept_encoding)),
+                    // One whose file has only just changed may change again and look the same.
+                    Ok(resource) if !resource.is_settled(now) => {
+                        Found::Entry(resource.choose(lookup.accept_encoding))
+                    }
+                    Ok(resource) => {
+                        let forms = &mut self.forms;
+                        Found::Entry(represent(&resource, forms, path.key(), lookup, now))
+                    }
                     Err(ColdError::Failed(error)) => Found::Error(error),
                     Err(ColdError::Cold(files)) => self.cold_files(files),
                 }
@@ -256,8 +298,13 @@ impl Resolver {
             self.cache.counts.revalidations += 1;
             return Ok(resource);
         }
-        let bytes_max = self.options.memory_file_bytes_max;
-        let loaded = Resource::load(files, &self.types, bytes_max, context.waits, context.now);
+        let compression = self.options.compression.filter(|_| self.forms.is_some());
+        let rules = LoadRules {
+            types: &self.types,
+            memory_file_bytes_max: self.options.memory_file_bytes_max,
+            compressed_file_bytes_max: compression.map_or(0, |options| options.file_bytes_max),
+        };
+        let loaded = Resource::load(files, rules, context.waits, context.now);
         if matches!(loaded, Err(ColdError::Cold(_))) {
             return loaded.map(Arc::new);
         }
@@ -349,6 +396,30 @@ impl Resolver {
             self.cache.put(key, Cached::Listing(Arc::clone(listing)));
         }
     }
+}
+
+/// Returns the representation of a resource to send: a precompressed variant, a form that was
+/// compressed on the fly, or the file as it is.
+fn represent(
+    resource: &Resource,
+    forms: &mut Option<Forms>,
+    key: &[u8],
+    lookup: &Lookup<'_>,
+    now: Now,
+) -> Arc<Entry> {
+    let lines = lookup.accept_encoding;
+    let compresses = !lines.is_empty() && lookup.compress != Compress::Never;
+    let plain = resource.compressible().filter(|_| compresses);
+    let Some((plain, forms)) = plain.zip(forms.as_mut()) else { return resource.choose(lines) };
+    let Some(preferred) = negotiate(lines, |_| true) else { return Arc::clone(plain) };
+    let makes = lookup.compress == Compress::Make;
+    if let Some(form) = forms.get(Wanted { key, plain, makes, now }, preferred) {
+        return form;
+    }
+    // Until it is made, another that the client takes, if there is one.
+    let known = |coding| coding != preferred && forms.peek(key, plain, coding).is_some();
+    let other = negotiate(lines, known).and_then(|coding| forms.peek(key, plain, coding));
+    other.unwrap_or_else(|| Arc::clone(plain))
 }
 
 /// Answers with a stale value that cannot be checked at present; without one, with the error.

@@ -6,7 +6,7 @@
 use weir_sys::file::{Kind, Status};
 
 /// A content coding in which a file may be stored beside the plain one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Coding {
     /// Brotli, RFC 7932: `.br`.
     Brotli,

@@ -5,6 +5,7 @@
 
 pub mod architecture;
 mod bind;
+mod compressor;
 mod config;
 mod context;
 mod control;

@@ -2,6 +2,7 @@
 //! files share.
 
 use weir_accept::SynFilter;
+use weir_content::CompressionOptions;
 use weir_sys::process;
 
 use crate::architecture::ArchitectureName;
@@ -50,6 +51,10 @@ pub(crate) fn fit(config: &mut Config, listeners: usize) {
     content.caching = config.strategy.caching;
     content.waits = config.arch.waits_for_disks(&config.arch_settings);
     content.cache_bytes_max /= loops * processes * roots;
+    content.compression = content
+        .compression
+        .filter(|_| content.caching)
+        .map(|it| divided(it, loops * roots, processes));
     // A quarter of the descriptors at most for files, so that a small limit still serves.
     let files_max = (content.open_files_max / processes).min(fds / 4);
     content.open_files_max = (files_max / (loops * roots)).max(1);
@@ -66,4 +71,15 @@ pub(crate) fn fit(config: &mut Config, listeners: usize) {
              take {files} of them (ulimit -n, --open-files)"
         ));
     }
+}
+
+/// Divides what is kept of compressed forms among processes, and among the stores of each. An
+/// eighth is for forms that no store has come for yet. A file is only compressed where its form has
+/// room.
+fn divided(options: CompressionOptions, stores: u64, processes: u64) -> CompressionOptions {
+    let bytes_max = options.cache_bytes_max / processes;
+    let unclaimed_bytes_max = bytes_max / 8;
+    let cache_bytes_max = (bytes_max - unclaimed_bytes_max) / stores;
+    let file_bytes_max = options.file_bytes_max.min(unclaimed_bytes_max).min(cache_bytes_max);
+    CompressionOptions { cache_bytes_max, unclaimed_bytes_max, file_bytes_max }
 }

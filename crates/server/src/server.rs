@@ -20,6 +20,7 @@ use weir_sys::{process, profile};
 
 use crate::architecture::ArchitectureName;
 use crate::bind::{self, Listeners};
+use crate::compressor::CompressorThread;
 use crate::config::{Address, Config, Error};
 use crate::context::clients::Clients;
 use crate::context::log::LogWriter;
@@ -147,6 +148,14 @@ fn fit(config: &mut Config, listeners: &mut Listeners, forks: bool) -> Result<()
     Ok(())
 }
 
+/// Starts the thread that compresses files, if they are compressed on the fly.
+fn start_compressor(config: &Config) -> Result<Option<CompressorThread>, Error> {
+    let Some(options) = config.content.compression else { return Ok(None) };
+    CompressorThread::start(options.unclaimed_bytes_max, &config.cpus)
+        .map(Some)
+        .map_err(|error| Error(format!("cannot start the thread that compresses: {error}")))
+}
+
 /// Starts the writer of the access log, if there is one.
 fn start_log(config: &Config) -> Result<Option<LogWriter>, Error> {
     let Some((target, format)) = config.access_log.clone() else { return Ok(None) };
@@ -181,6 +190,7 @@ pub struct Server {
     config: Arc<Config>,
     upstreams: Option<Arc<SharedUpstreams>>,
     clients: Option<Arc<Clients>>,
+    compressor: Option<CompressorThread>,
     /// The checks of upstreams, if there are any.
     checker: Option<HealthChecker>,
     /// The page of statistics; its file is removed with it.
@@ -220,6 +230,7 @@ impl Server {
             (Vec::new(), sockets)
         };
         let log = if forks { None } else { start_log(&config)? };
+        let compressor = if forks { None } else { start_compressor(&config)? };
         let upstreams = SharedUpstreams::of(&config);
         let clients = config.client_limits.as_ref().map(|limits| Arc::new(Clients::new(limits)));
         let (report_sender, incoming) = channel();
@@ -247,6 +258,7 @@ impl Server {
             checker: HealthChecker::start(&config, upstreams.as_ref()).map_err(failed)?,
             upstreams,
             clients,
+            compressor,
             stat_page,
             start: Instant::now(),
             stop_requests: 0,
@@ -498,6 +510,7 @@ impl Server {
             log: self.log.as_ref().map(LogWriter::buffer),
             upstreams: self.upstreams.clone(),
             clients: self.clients.clone(),
+            compressor: self.compressor.as_ref().map(|thread| Arc::clone(thread.compressor())),
         };
         let (started, outcome) = channel();
         let (ended, mechanism) = (Arc::clone(&self.ended), config.mechanism);

@@ -27,7 +27,7 @@ impl Shared {
     /// # Errors
     /// The root cannot be opened.
     pub fn open(config: Config, unix_ns: u64, step_ns: u64) -> Result<Self, Error> {
-        let stores = Stores::open(&config)?;
+        let stores = Stores::open(&config, None)?;
         let clock = Clock::Manual { now_ns: 0.into(), step_ns, unix_ns };
         Ok(Self(WorkerContext::with_clock(Arc::new(config), stores, None, clock)))
     }

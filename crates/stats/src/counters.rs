@@ -256,6 +256,13 @@ counters! {
     listings_made Sum "directory listings made",
     listing_parts Sum "parts in which directory listings were made",
     listing_part_rows_max Max "maximum number of entries and rows in one part",
+    compressed_replies Sum "replies with a file's content compressed on the fly",
+    compressed_saved_bytes Sum "bytes that these replies were shorter, before TLS",
+    compressed_missed Sum "replies with a file as it is because its compressed form was not ready",
+    compressions Sum "compressed forms of files made on the fly",
+    compressions_useless Sum "of these, those that were not smaller than their file",
+    compression_ns Sum "processor time that they took, nanoseconds",
+    compressed_bytes SumNow "size of the compressed forms kept as of now, bytes",
     log_lines Sum "access-log lines passed to the log's writer",
     log_lines_lost Sum "access-log lines lost: the writer could not keep up, or could not write",
     cold_lookups Sum "lookups of names that had to come from a disk",
@@ -396,6 +403,16 @@ impl Counters {
         self.listings_made = Counter(made);
         self.listing_parts = Counter(parts);
         self.listing_part_rows_max = Counter(part_rows_max);
+    }
+
+    /// Replaces the counts of compression on the fly: forms made, those not smaller, the time they
+    /// took, requests for which there was none yet, bytes kept.
+    pub fn set_compression(&mut self, [made, useless, ns, missed, bytes]: [u64; 5]) {
+        self.compressions = Counter(made);
+        self.compressions_useless = Counter(useless);
+        self.compression_ns = Counter(ns);
+        self.compressed_missed = Counter(missed);
+        self.compressed_bytes = Counter(bytes);
     }
 
     /// Replaces the counts of helpers: fetches requested, fetches completed, most waiting at once,

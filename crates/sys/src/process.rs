@@ -81,8 +81,12 @@ pub fn pin_thread(cpu: usize) -> io::Result<()> {
 /// EPERM when the process may not: sched_setscheduler(2).
 pub fn run_when_idle() -> io::Result<()> {
     let priority = libc::sched_param { sched_priority: 0 };
+    // The system call itself: in musl the function is a stub that always fails.
     // SAFETY: the kernel reads the structure during the call; 0 is the calling thread.
-    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority) })
+    let set = unsafe {
+        libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_IDLE, &raw const priority)
+    };
+    check(set as libc::c_int)
 }
 
 /// Minimizes the timer slack of the calling thread, so that timed waits end as soon as possible. By

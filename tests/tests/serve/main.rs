@@ -13,6 +13,7 @@ mod bad_inputs;
 mod behaviour;
 mod bench_endpoints;
 mod client_limits;
+mod compression;
 mod content;
 mod fiber;
 mod fuzz_corpus;

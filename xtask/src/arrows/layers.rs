@@ -9,7 +9,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "weir-server",
         &[
-            &["architecture", "strategy", "helpers"],
+            &["architecture", "compressor", "strategy", "helpers"],
             &["sites"],
             &["config", "control"],
             &["stat_page", "upstream"],

@@ -120,6 +120,8 @@ pub struct WeirSettings {
     pub arch_options: Vec<String>,
     /// Listen backlog; defaults to the program's own.
     pub backlog: Option<Count>,
+    /// True if its clients take gzip, by which it compresses on the fly.
+    pub gzip: bool,
     /// Processor time burnt per request, in microseconds; overrides the sweep's.
     pub burn_us: Option<BurnUs>,
     /// True to run `weir proxy` in front of a `weir serve` on the same processors, which burns it.
@@ -261,14 +263,15 @@ impl ServerSpec {
         backlog.map(|backlog| *backlog)
     }
 
-    /// Returns whether it compresses replies on the fly.
+    /// Returns whether it compresses replies on the fly, for clients that take them so.
     pub fn gzip(&self) -> bool {
         match &self.program {
             Program::Nginx(proxy) => proxy.gzip,
             Program::Haproxy(haproxy) => haproxy.gzip,
             Program::H2o(h2o) => h2o.gzip,
             Program::Lighttpd(server) | Program::Apache(server) => server.gzip,
-            Program::Weir(_) | Program::Envoy(_) | Program::Bare(_) => false,
+            Program::Weir(weir) => weir.gzip,
+            Program::Envoy(_) | Program::Bare(_) => false,
         }
     }
 

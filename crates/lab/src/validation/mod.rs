@@ -266,7 +266,7 @@ at = [2.5, "peak"]
                 "\"apache\"\nproxy-burn-us = 5",
                 "for a server of kind apache",
             ),
-            ("kind = \"weir\"", "kind = \"weir\"\ngzip = true", "unknown field `gzip`"),
+            ("kind = \"weir\"", "kind = \"weir\"\nin-flight = 1", "unknown field `in-flight`"),
         ];
         refuses(GOOD, &cases);
     }

@@ -72,6 +72,8 @@ pub(crate) struct WorkerContext {
     pub draining: bool,
     /// True while too many connections are open, with the same effect.
     pub pressure: bool,
+    /// True while a listener is overloaded, with the effect that nothing more is compressed.
+    pub is_overloaded: bool,
     /// Capacity that sources have to share, while they do, and what each of them has used of it.
     pub share: Option<Share>,
     shares: Option<Box<Shares>>,
@@ -128,6 +130,7 @@ impl WorkerContext {
             handshake_budget: HandshakeBudget::default(),
             draining: false,
             pressure: false,
+            is_overloaded: false,
             share: None,
             shares: None,
             clients: None,

@@ -1,8 +1,11 @@
 //! The content that a worker serves: a store for the server's root, and one for each root of sites.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use weir_content::{CacheCounts, ColdCounts, ListingCounts, Options, Store};
+use weir_content::{
+    CacheCounts, ColdCounts, Compressor, FormCounts, ListingCounts, Options, Store,
+};
 use weir_stats::Counters;
 
 use crate::config::{Config, Error, SiteRoot};
@@ -15,14 +18,21 @@ pub(crate) struct Stores {
 }
 
 impl Stores {
-    /// Opens the content to serve.
+    /// Opens the content to serve. `compressor`: what compresses files on the fly, if any are.
     ///
     /// # Errors
     /// A message: a root cannot be opened.
-    pub(crate) fn open(config: &Config) -> Result<Self, Error> {
+    pub(crate) fn open(
+        config: &Config,
+        compressor: Option<&Arc<Compressor>>,
+    ) -> Result<Self, Error> {
         let open = |path: &Path, options| {
-            Store::open(path, options)
-                .map_err(|error| Error(format!("cannot serve {}: {error}", path.display())))
+            let store = Store::open(path, options)
+                .map_err(|error| Error(format!("cannot serve {}: {error}", path.display())))?;
+            Ok(match compressor {
+                Some(compressor) => store.compressed_by(compressor),
+                None => store,
+            })
         };
         let of_site = |root: &SiteRoot| {
             let (index, listing) = (root.index.clone(), root.listing);
@@ -50,11 +60,13 @@ impl Stores {
     pub(crate) fn note(&self, counters: &mut Counters) {
         let (mut cache, mut cold) = (self.main.counts(), self.main.cold_counts());
         let mut listings = self.main.listing_counts();
+        let mut forms = self.main.form_counts();
         for store in &self.of_sites {
             add_cache(&mut cache, store.counts());
             let ColdCounts { lookups, reads } = store.cold_counts();
             cold.lookups += lookups;
             cold.reads += reads;
+            add_forms(&mut forms, store.form_counts());
             let more = store.listing_counts();
             listings.made += more.made;
             listings.parts += more.parts;
@@ -65,7 +77,17 @@ impl Stores {
         counters.set_cold([cold.lookups, cold.reads]);
         let ListingCounts { made, parts, part_rows_max } = listings;
         counters.set_listings([made, parts, part_rows_max]);
+        let FormCounts { made, useless, spent_ns, missed, held_bytes } = forms;
+        counters.set_compression([made, useless, spent_ns, missed, held_bytes]);
     }
+}
+
+fn add_forms(sum: &mut FormCounts, more: FormCounts) {
+    sum.made += more.made;
+    sum.useless += more.useless;
+    sum.spent_ns += more.spent_ns;
+    sum.missed += more.missed;
+    sum.held_bytes += more.held_bytes;
 }
 
 fn add_cache(sum: &mut CacheCounts, more: CacheCounts) {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use weir_cache::{Stored, write_key};
 use weir_content::range::{self, ByteRange, Multipart, Ranges};
 use weir_content::{
-    Conditions, Content, Entry, Fetch, Found, Lookup, PreconditionResult, Waiter, evaluate,
-    if_range_holds,
+    Compress, Conditions, Content, Entry, Fetch, Found, Lookup, PreconditionResult, Waiter,
+    evaluate, if_range_holds,
 };
 use weir_http1::forward::is_left_out;
 use weir_http1::proxy_protocol::Endpoints;
@@ -309,6 +309,7 @@ impl Reply<'_, '_> {
             path: &place.path,
             query,
             accept_encoding: collect(request.accept_encoding, &mut room),
+            compress: self.compress(request),
             head_only: self.is_head(),
             is_patient: self.info.fetches >= FETCHES_MAX,
             advances: !self.context.write_budget.is_spent(),
@@ -386,6 +387,22 @@ impl Reply<'_, '_> {
             self.context.write_budget.spend();
         }
         found
+    }
+
+    /// Returns the use of compressed forms for a request. Ranges are of the file itself, so that a
+    /// client never joins parts of two forms. A file that must not be transformed is not (RFC 9111
+    /// section 5.2.2.6), by the word of who operates the server or of the client.
+    fn compress(&self, request: &Request<'_>) -> Compress {
+        if request.accept_encoding.is_empty() || request.range.is_some() {
+            return Compress::Never;
+        }
+        let lines = self.context.config.lines(self.info.is_tls, self.info.ruling);
+        let forbids = |lines| memchr::memmem::find(lines, b"no-transform").is_some();
+        match () {
+            () if forbids(lines.cache_control) || forbids(lines.fields) => Compress::Never,
+            () if self.context.is_overloaded => Compress::Known,
+            () => Compress::Make,
+        }
     }
 
     fn content_error(&mut self, error: &io::Error) {
@@ -638,6 +655,10 @@ impl Reply<'_, '_> {
 
     fn body(&mut self, entry: &Arc<Entry>, range: Range<u64>) {
         if !self.is_head() && range.start < range.end {
+            if let Some(saved_bytes) = entry.saved_bytes() {
+                self.context.counters.compressed_replies.one();
+                self.context.counters.compressed_saved_bytes.add(saved_bytes);
+            }
             self.out.push_body(entry, range);
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use weir_content::Compressor;
 use weir_dispatch::readiness::{Mechanism, Visitor};
 
 use super::event_loop::EventLoop;
@@ -32,6 +33,7 @@ pub(crate) struct WorkerSpec {
     pub log: Option<LogBuffer>,
     pub upstreams: Option<Arc<SharedUpstreams>>,
     pub clients: Option<Arc<Clients>>,
+    pub compressor: Option<Arc<Compressor>>,
 }
 
 /// Starts a worker in its thread, and reports an error at the start.
@@ -73,7 +75,7 @@ impl WorkerSpec {
     fn build<W: RunWorker>(mut self) -> Result<W, Error> {
         let config = Arc::clone(&self.config);
         setup::pin(self.index, &config)?;
-        let stores = Stores::open(&config)?;
+        let stores = Stores::open(&config, self.compressor.as_ref())?;
         let open_max = config.conns_max.div_ceil(config.workers).max(1);
         let mut context = WorkerContext::new(config, stores, self.log.take());
         let Self { sockets, control, publisher, upstreams, clients, index, .. } = self;

@@ -242,6 +242,7 @@ impl<C> LoopCore<C> {
     pub(crate) fn apply_decisions(&mut self) {
         let decisions = || self.listeners.iter().map(|listener| &listener.decision);
         self.context.pressure = decisions().any(|each| each.pressure);
+        self.context.is_overloaded = self.listeners.iter().any(Listener::is_overloaded);
         self.context.share = decisions().find_map(|each| each.share);
         self.work_max_ns = decisions().filter_map(|each| each.work_max_ns).min();
         self.request_decision = decisions().find(|each| each.inspect_open).copied();

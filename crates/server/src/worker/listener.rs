@@ -185,6 +185,11 @@ impl Listener {
         self.policy.is_alert()
     }
 
+    /// Returns whether its policy sees an overload.
+    pub(crate) fn is_overloaded(&self) -> bool {
+        self.overloaded_at_ns.is_some()
+    }
+
     /// Returns the SYNs dropped by its filter, in total and for sources beyond their share.
     pub(crate) fn dropped(&self) -> [u64; 2] {
         self.syn_filter.dropped()

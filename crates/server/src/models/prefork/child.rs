@@ -15,6 +15,7 @@ use weir_sys::poll::{POLLIN, PollFd};
 use super::listener_poll::SharedListenerPoll;
 use super::messages::{BYTES_MAX, Command, Message};
 use super::pool_size;
+use crate::compressor::CompressorThread;
 use crate::config::{Config, Error};
 use crate::context::WorkerContext;
 use crate::context::log::LogWriter;
@@ -36,6 +37,8 @@ struct Child {
     reports: Receiver<WorkerReport>,
     command: Command,
     log: Option<LogWriter>,
+    /// Compresses files for this child, and ends with it.
+    _compressor: Option<CompressorThread>,
 }
 
 /// Serves until the master commands a stop.
@@ -71,7 +74,14 @@ impl Child {
             None => None,
         };
         let open_max = pool_size::open_max(&config);
-        let stores = Stores::open(&config)?;
+        let compressor = match config.content.compression {
+            Some(options) => {
+                let kept_max = options.unclaimed_bytes_max;
+                Some(CompressorThread::start(kept_max, &config.cpus).map_err(failed)?)
+            }
+            None => None,
+        };
+        let stores = Stores::open(&config, compressor.as_ref().map(CompressorThread::compressor))?;
         let context = WorkerContext::new(config, stores, log.as_ref().map(LogWriter::buffer));
         let (sender, reports) = mpsc::channel();
         let control = Arc::new(Control::new(0, sender).map_err(failed)?);
@@ -80,7 +90,16 @@ impl Child {
         let worker = Worker { core: LoopCore::new(parts), model: ThreadGroup::new(true, None) };
         let listeners = SharedListenerPoll::new(&worker, channel.as_fd()).map_err(failed)?;
         let command = Command::FIRST;
-        Ok(Self { worker, listeners, channel, control, reports, command, log })
+        Ok(Self {
+            worker,
+            listeners,
+            channel,
+            control,
+            reports,
+            command,
+            log,
+            _compressor: compressor,
+        })
     }
 
     fn run(&mut self) {

@@ -102,7 +102,7 @@ fn fail(channel: &OwnedFd, why: String) -> i32 {
 /// which they will run.
 fn prepare(index: usize, config: &Config) -> Result<SignalFd, Error> {
     setup::pin(index, config)?;
-    Stores::open(config)?;
+    Stores::open(config, None)?;
     if let Some((target, _)) = &config.access_log {
         log::check(target)?;
     }
