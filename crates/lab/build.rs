@@ -1,6 +1,6 @@
-//! Takes plotly.js out of the crate that bundles it, and compresses it: pages carry it in that form.
-//! Only its text is wanted: as a dependency of the build script, the crate is neither optimised nor
-//! part of the binary.
+//! Takes plotly.js out of the crate that bundles it, and compresses it, as pages carry it. Only its
+//! text is wanted: as a dependency of the build script, the crate is neither optimised nor part of
+//! the binary.
 
 use std::io::Write as _;
 use std::path::Path;

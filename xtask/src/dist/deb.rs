@@ -132,10 +132,9 @@ fn control(release: &Release, architecture: &str, bytes: u64) -> String {
 fn changelog(release: &Release) -> String {
     let time = UNIX_EPOCH + Duration::from_secs(release.time_s);
     let date = httpdate::fmt_http_date(time).replace("GMT", "+0000");
-    format!(
-        "weir ({}) stable; urgency=medium\n\n  * See CHANGELOG.md.gz.\n\n -- {MAINTAINER}  {date}\n",
-        release.version
-    )
+    let version = &release.version;
+    let changes = format!("weir ({version}) stable; urgency=medium\n\n  * See CHANGELOG.md.gz.\n");
+    format!("{changes}\n -- {MAINTAINER}  {date}\n")
 }
 
 /// Returns the newest version of the C library whose symbols a program asks for; `None`: none, so
