@@ -337,6 +337,14 @@ fn weir_gets_its_options_last() {
     assert_eq!(weir::arguments(&site, true, true).join(" "), expected);
     let bare = weir::arguments(&site, false, false).join(" ");
     assert!(!bare.contains("bench") && !bare.contains("profile"), "{bare}");
+    let compresses = |settings: &str| {
+        let spec = ServerSpec::with(Kind::Weir, settings);
+        let arguments = weir::arguments(&place.site(&spec, &dirs), false, false);
+        arguments.iter().filter(|one| one.starts_with("--compress")).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(compresses(""), ["--compress=off"]);
+    assert_eq!(compresses("options = [\"--compress=on\"]"), ["--compress=on"]);
+    assert!(compresses("gzip = true").is_empty());
 }
 
 #[test]

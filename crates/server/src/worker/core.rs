@@ -262,11 +262,16 @@ impl<C> LoopCore<C> {
         self.woke_ns = now_ns;
     }
 
+    /// Returns whether the loop has slept within the last target, and so had time to serve.
+    pub(crate) fn has_just_slept(&self) -> bool {
+        let target_ns = self.context.config.policy.target_ns;
+        self.context.now_ns() < self.woke_ns.saturating_add(target_ns)
+    }
+
     /// Records a refusal because of load. Counts it as a fault if the loop has just slept, and so
     /// had time to serve.
     pub(crate) fn note_refusal(&mut self) {
-        let target_ns = self.context.config.policy.target_ns;
-        if self.context.now_ns() < self.woke_ns.saturating_add(target_ns) {
+        if self.has_just_slept() {
             self.context.counters.refused_idle.one();
             debug_assert!(false, "a connection was refused while there was time");
         }
