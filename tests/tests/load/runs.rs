@@ -364,7 +364,7 @@ mod files {
             assert_eq!(code(&made), Some(0), "{name}: {made:?}");
         }
         // A head with Vary would not fit beside the file into one packet.
-        let server = Server::start(WEIR, &["--compress", "off"], &root);
+        let server = Server::start(WEIR, &["--compress=off"], &root);
         let mut bytes = BTreeMap::new();
         for name in names {
             let options = format!("--quiet --rate 200 --num 10 --duration 60 --workload {name}");

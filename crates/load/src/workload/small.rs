@@ -55,7 +55,7 @@ pub const ALL: [SmallFile; 6] = [
     small(
         "one-packet",
         FileSize::OnePacket,
-        "a file that fills one segment of 1448 bytes together with the reply's head",
+        "a file that fills one segment of 1448 bytes with the head of `weir serve --compress=off`",
     ),
     small("1259", FileSize::Bytes(1259), "a file of 1259 bytes: the smaller of Banga and Druschel"),
     small("8192", FileSize::Bytes(8192), "a file of 8192 bytes: the larger of Banga and Druschel"),
