@@ -98,6 +98,13 @@ pub(super) fn sweep(study: &Study<'_>, index: usize, repetitions: u32, scale: f6
     if !gzip.is_empty() {
         parts.push(format!("replies are compressed with gzip on the fly by {}", gzip.join(", ")));
     }
+    let of = study.experiment.servers_of(sweep, &[]);
+    let secure = of.iter().filter(|server| study.experiment.server[**server].tls()).count();
+    match secure {
+        0 => {}
+        all if all == of.len() => parts.push("all over TLS".to_owned()),
+        _ => parts.push(format!("{secure} of the servers over TLS")),
+    }
     if sweep.client_may_limit {
         parts.push("points count in which the load generator was the limit".to_owned());
     }

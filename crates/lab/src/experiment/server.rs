@@ -127,6 +127,8 @@ pub struct WeirSettings {
     /// proxy: true to run that server on the client's processors, as on a machine of its own: its
     /// time is then not the proxy's.
     pub upstream_apart: bool,
+    /// True to speak TLS, with a certificate made for the run.
+    pub tls: bool,
 }
 
 impl WeirSettings {
@@ -150,6 +152,8 @@ pub struct ProxySettings {
     /// proxy-burn-us: true to run that server on the client's processors, as on a machine of its
     /// own.
     pub upstream_apart: bool,
+    /// True to speak TLS, with a certificate made for the run.
+    pub tls: bool,
 }
 
 /// Settings of haproxy.
@@ -170,6 +174,8 @@ pub struct HaproxySettings {
     pub in_flight: Option<Count>,
     /// Maximum time for which a request waits for its turn, milliseconds (`timeout queue`).
     pub queue_ms: Option<Count>,
+    /// True to speak TLS, with a certificate made for the run.
+    pub tls: bool,
 }
 
 /// Settings of h2o, whose backlog cannot be set.
@@ -181,6 +187,8 @@ pub struct H2oSettings {
     /// Makes it a proxy of a `weir serve` on the same processors, which burns this many
     /// microseconds per request.
     pub proxy_burn_us: Option<ProxyBurnUs>,
+    /// True to speak TLS, with a certificate made for the run.
+    pub tls: bool,
 }
 
 /// Settings of a server that is no proxy.
@@ -269,6 +277,19 @@ impl ServerSpec {
             Program::H2o(h2o) => h2o.gzip,
             Program::Lighttpd(server) | Program::Apache(server) => server.gzip,
             Program::Weir(_) | Program::Envoy(_) | Program::Bare(_) => false,
+        }
+    }
+
+    /// Returns whether it speaks TLS.
+    pub fn tls(&self) -> bool {
+        match &self.program {
+            Program::Weir(weir) => weir.tls,
+            Program::Nginx(proxy) => proxy.tls,
+            Program::Haproxy(haproxy) => haproxy.tls,
+            Program::H2o(h2o) => h2o.tls,
+            Program::Lighttpd(_) | Program::Apache(_) | Program::Envoy(_) | Program::Bare(_) => {
+                false
+            }
         }
     }
 

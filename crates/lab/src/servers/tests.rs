@@ -71,9 +71,10 @@ impl Place {
     }
 
     fn site<'a>(&'a self, spec: &'a ServerSpec, dirs: &'a [PathBuf; 2]) -> Site<'a> {
+        let address = SocketAddr::from(([127, 0, 0, 1], self.port));
         Site {
             spec,
-            address: SocketAddr::from(([127, 0, 0, 1], self.port)),
+            address,
             root: &dirs[0],
             dir: &dirs[1],
             workers: 2,
@@ -81,6 +82,7 @@ impl Place {
             as_root: rustix::process::geteuid().is_root(),
             upstreams: upstream::sockets(spec, None),
             has_application: false,
+            tls: spec.tls().then(|| IdentityFiles::make(address, &dirs[1]).unwrap()),
         }
     }
 
