@@ -1,10 +1,13 @@
-//! The certificate of servers with TLS: one that is signed by itself, for their address, with an
-//! ECDSA key on the curve P-256, which is what most sites have. It is made for each start of a
-//! server, so that no key is ever kept.
+//! The certificate of servers with TLS: one that is signed by itself, for their address. It is made
+//! for each start of a server, so that no key is ever kept.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256};
+
+use crate::experiment::TlsKey;
 
 /// The files of a certificate, in PEM.
 #[derive(Clone, Debug)]
@@ -22,11 +25,18 @@ impl IdentityFiles {
     ///
     /// # Errors
     /// A sentence: there is no randomness, or a file cannot be written.
-    pub(super) fn make(address: SocketAddr, dir: &Path) -> Result<Self, String> {
+    pub(super) fn make(kind: TlsKey, address: SocketAddr, dir: &Path) -> Result<Self, String> {
         let names = vec!["localhost".to_owned(), address.ip().to_string()];
-        let made = rcgen::generate_simple_self_signed(names)
-            .map_err(|error| format!("no certificate can be made: {error}"))?;
-        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let failed = |error: rcgen::Error| format!("no certificate can be made: {error}");
+        // An RSA key has 2048 bits if nothing else is said.
+        let key = KeyPair::generate_for(match kind {
+            TlsKey::EcdsaP256 => &PKCS_ECDSA_P256_SHA256,
+            TlsKey::Rsa2048 => &PKCS_RSA_SHA256,
+        });
+        let key = key.map_err(failed)?;
+        let params = CertificateParams::new(names).map_err(failed)?;
+        let certificate = params.self_signed(&key).map_err(failed)?.pem();
+        let key = key.serialize_pem();
         let write = |name: &str, text: &str| {
             let path = dir.join(name);
             fs::write(&path, text)

@@ -120,7 +120,8 @@ pub fn start(launch: &Launch<'_>) -> Result<RunningServer, String> {
     if listens(launch.environment, address)? {
         return Err(format!("something listens on port {} already", launch.port));
     }
-    let tls = launch.spec.tls().then(|| IdentityFiles::make(address, launch.dir)).transpose()?;
+    let tls = launch.spec.tls().map(|key| IdentityFiles::make(key, address, launch.dir));
+    let tls = tls.transpose()?;
     let site = Site {
         spec: launch.spec,
         address,
