@@ -2,13 +2,13 @@
 //! policy learns what a handshake costs. A full handshake costs as much as many requests, a resumed
 //! one as much as a few, and a loop cannot know which it will be before it begins.
 
-/// Time for TLS handshakes in a round, nanoseconds: about a dozen with a new key exchange. Handshakes
+/// Time for TLS handshakes in a round, nanoseconds: about a dozen with a new key exchange. Those
 /// that find it spent begin after the open connections have been served.
 const ROUND_NS: u64 = 2_000_000;
 
 /// Time left in a round for TLS handshakes, so that any number of them leave room for requests. It
-/// decides when a handshake begins; one that the server has answered always goes on, because most of
-/// its work has been done.
+/// decides when a handshake begins; one that the server has answered always goes on, because most
+/// of its work has been done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TlsBudget {
     /// Nanoseconds left; `None` in a server without rounds, whose budget is never spent.

@@ -78,8 +78,9 @@ fn distant_clients_fare_the_same() {
 }
 
 /// Returns the statistics of a hundred clients that come in the first second, stay, and think for
-/// 20 ms before each request, while a storm of `load` times what the server can take begins with the
-/// third, from as many addresses. Those are the honest clients, and these the reconnecting ones.
+/// 20 ms before each request, while a storm of `load` times what the server can take begins with
+/// the third, from as many addresses. Those are the honest clients, and these the reconnecting
+/// ones.
 fn beside(tls: Tls, load: f64) -> Statistics {
     let keeping = Sessions {
         requests: (100_000, 100_000),

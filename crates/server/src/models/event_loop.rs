@@ -206,8 +206,8 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
     }
 
     /// Returns whether a connection that has yielded is to be served; otherwise refuses or closes
-    /// it. One whose TLS handshake is to begin is judged again: it has waited since it was ready, and
-    /// most of its work is to come.
+    /// it. One whose TLS handshake is to begin is judged again: it has waited since it was ready,
+    /// and most of its work is to come.
     fn admit_resumed(&mut self, token: Token) -> bool {
         let is_new = self.core.table.conn(token.slot).is_some_and(|conn| conn.awaits_handshake());
         !is_new || self.admit_request(token)

@@ -209,10 +209,10 @@ mod tests {
         assert_eq!(cost.between_ns(), Some(100_000.0));
     }
 
-    /// Simulates a loop that accepts a connection with TLS each millisecond and asleep for the rest,
-    /// while `resumed` of ten handshakes are resumed; returns the cost learnt. A connection takes
-    /// 10 µs, a full handshake 300 µs, of which 100 µs are in a work-phase, a resumed one 50 µs, and
-    /// its request, in the work-phase too, 40 µs.
+    /// Simulates a loop that accepts a connection with TLS each millisecond and sleeps for the
+    /// rest, while `resumed` of ten handshakes are resumed; returns the cost learnt. A connection
+    /// takes 10 µs, a full handshake 300 µs, of which 100 µs are in a work-phase, a resumed one
+    /// 50 µs, and its request, in the work-phase too, 40 µs.
     fn with_tls(resumed: u64) -> Cost {
         let (mut cost, mut view) = (Cost::new(false), View::default());
         cost.set_tls(true);

@@ -217,8 +217,8 @@ impl Adaptive {
     /// Returns the work in hand for ready connections, nanoseconds: a handshake for those that
     /// begin with one, and a work item for others.
     fn in_hand_ns(&self, view: &View) -> f64 {
-        let handshakes = view.tls.waiting.min(view.ready);
-        let items = view.ready - handshakes;
+        let handshakes = view.tls.waiting;
+        let items = view.ready.saturating_sub(handshakes);
         items as f64 * self.cost.item_ns() + handshakes as f64 * self.cost.handshake_ns()
     }
 
