@@ -30,6 +30,7 @@ mod phase;
 mod policies;
 mod policy;
 mod shares;
+mod tls;
 pub mod upstream;
 mod view;
 
@@ -45,4 +46,5 @@ pub use phase::{AcceptPhase, Arrival, Verdict};
 pub use policies::{Adaptive, Codel, FixedLimit, MatchClose, RAMP_MAX, Ramp, Row, TABLE, Timed};
 pub use policy::{PhaseOutcome, Policy, PolicyConfig, TARGET_NS};
 pub use shares::{ADDRESSES_COUNTED_MAX, BURST, Claim, EPOCH_BITS, Shares, Source};
+pub use tls::{Ended, TlsBudget, TlsWork};
 pub use view::{Signals, Syns, View, Wanted};

@@ -83,6 +83,12 @@ impl AcceptPhase {
         self.is_excess() || self.taken < self.decision.budget
     }
 
+    /// Ends accepting for service in this phase: what was taken has to be served first. Refusals go
+    /// on.
+    pub fn take_no_more(&mut self) {
+        self.decision.budget = self.taken;
+    }
+
     /// Returns the number of connections that may still be accepted for service.
     pub fn left(&self) -> u64 {
         self.decision.budget.saturating_sub(self.taken)
@@ -189,6 +195,17 @@ mod tests {
         assert!(verdicts[..5].iter().all(|verdict| *verdict == Verdict::Excess));
         assert!(verdicts[5..].iter().all(|verdict| matches!(verdict, Verdict::Admit { .. })));
         assert_eq!((verdicts.len(), phase.outcome.refused), (10, 5));
+    }
+
+    #[test]
+    fn a_phase_that_takes_no_more_refuses_all_the_same() {
+        let mut phase = AcceptPhase::new(Decision { refuse: 2, ..Decision::accept(9) }, 0);
+        assert!(phase.may_continue(false, || 0));
+        phase.judge(0, None);
+        phase.take_no_more();
+        assert!(phase.may_continue(false, || 0) && phase.left() == 0);
+        assert_eq!(phase.judge(0, None), Verdict::Excess);
+        assert!(!phase.may_continue(false, || 0));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Input of a policy: what the loop knows without a system call, and what the kernel knows if it is
 //! asked.
 
+use crate::TlsWork;
+
 /// State of the loop at the start of an accept-phase: what it knows without a system call. Counts
 /// and times that only grow are totals since the start of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +37,10 @@ pub struct View {
     pub work_ns: u64,
     /// Connections accepted and deferred ([`crate::Order::Newest`]).
     pub deferred: usize,
+    /// Handshakes of all connections with TLS.
+    pub tls: TlsWork,
+    /// True if connections of this listener begin with a TLS handshake.
+    pub is_tls: bool,
     /// True if the loop has been busy long enough that work may be refused. Set by
     /// [`crate::Conserving`].
     pub saturated: bool,

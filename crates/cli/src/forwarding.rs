@@ -44,7 +44,8 @@ pub(crate) struct OptionRoute {
 pub(crate) fn of_proxy(urls: &[String], options: &ForwardOptions) -> Result<Forwarding, String> {
     let upstream = upstream(ONLY, urls.iter().map(String::as_str), &options.each)?;
     let route = OptionRoute { host: None, path: "/".into(), upstream: Some(0) };
-    Ok(Forwarding { upstreams: vec![upstream], routes: vec![route], ..Forwarding::new(options) })
+    let all = Forwarding::new(options);
+    Forwarding { upstreams: vec![upstream], routes: vec![route], ..all }.checked(&options.each)
 }
 
 /// Returns the upstreams named by options and by tables of the configuration file, and the routes
@@ -76,7 +77,7 @@ pub(crate) fn of_routes(
         let host = (!host.is_empty()).then(|| host.to_owned());
         all.routes.push(OptionRoute { host, path: path.to_owned(), upstream });
     }
-    Ok(all)
+    all.checked(&options.each)
 }
 
 impl Forwarding {
@@ -88,6 +89,24 @@ impl Forwarding {
             high_priority: options.high_priority.clone(),
             trusted: options.trusted_proxy.clone(),
             proxy_protocol_in: options.proxy_protocol_in == OnOff::On,
+        }
+    }
+
+    /// Checks that the options of TLS are for a server that speaks it, and fit the others.
+    fn checked(self, each: &UpstreamOptions) -> Result<Self, String> {
+        let has_tls = self.upstreams.iter().any(Upstream::has_tls);
+        if let Some(option) = each.first_of_tls().filter(|_| !has_tls) {
+            return Err(format!("{option} is for servers with https://, and there are none"));
+        }
+        let mut both =
+            self.upstreams.iter().filter(|each| each.has_tls() && each.proxy_protocol.is_some());
+        match both.next() {
+            None => Ok(self),
+            Some(upstream) => Err(format!(
+                "upstream {}: --proxy-protocol-out is for servers without TLS: its header would \
+                 stand before the handshake",
+                upstream.name
+            )),
         }
     }
 
@@ -116,7 +135,7 @@ fn upstream_of_table(table: &UpstreamTable, common: &UpstreamOptions) -> Result<
     let servers = table
         .servers
         .iter()
-        .map(|placed| url::server(&placed.value).map_err(|why| placed.wrong(&why)));
+        .map(|placed| url::server(&placed.value, &options).map_err(|why| placed.wrong(&why)));
     Ok(with_servers(&table.name.value, servers.collect::<Result<_, _>>()?, &options))
 }
 
@@ -125,7 +144,11 @@ fn upstream<'a>(
     urls: impl Iterator<Item = &'a str>,
     options: &UpstreamOptions,
 ) -> Result<Upstream, String> {
-    Ok(with_servers(name, urls.map(url::server).collect::<Result<_, _>>()?, options))
+    Ok(with_servers(
+        name,
+        urls.map(|url| url::server(url, options)).collect::<Result<_, _>>()?,
+        options,
+    ))
 }
 
 fn with_servers(name: &str, servers: Vec<UpstreamServer>, options: &UpstreamOptions) -> Upstream {

@@ -331,6 +331,14 @@ fn check_forwarding(
     if let Some(why) = row.forwards_not.filter(|_| !forwarding.upstreams.is_empty()) {
         return Err(format!("--arch {} forwards no requests: {why}", row.spelling));
     }
+    if let Some(why) =
+        row.tls_not.filter(|_| forwarding.upstreams.iter().any(weir_server::Upstream::has_tls))
+    {
+        return Err(format!(
+            "--arch {} speaks no TLS, which a server with https:// does: {why}",
+            row.spelling
+        ));
+    }
     let sends_headers = forwarding.upstreams.iter().any(|each| each.proxy_protocol.is_some());
     if sends_headers && arch == ArchitectureName::Ring {
         return Err("--arch ring does not learn which address a client connected to, as \

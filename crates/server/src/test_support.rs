@@ -37,7 +37,7 @@ impl Shared {
         self.0.advance(later_ns);
         self.0.tick();
         self.0.write_budget.begin_iteration();
-        self.0.handshake_budget.begin_iteration();
+        self.0.tls_budget.begin_round();
     }
 
     /// Returns the time at which the iteration began, nanoseconds.

@@ -1,7 +1,7 @@
 //! Clients: connecting, sending requests, waiting, thinking, giving up and retrying, and their
 //! kernel's retransmissions. They see packets only, and nothing of the server.
 
-use crate::connections::{Client, ClientState, Conn, NEVER, Socket, SocketState, Token};
+use crate::connections::{Client, ClientState, Conn, NEVER, Socket, SocketState, TlsState, Token};
 use crate::events::{Answer, Event, Packet};
 use crate::rng::Draw;
 use crate::scenario::{Class, ClientKind};
@@ -66,7 +66,9 @@ impl Simulation<'_> {
             sends: 0,
             ..client
         };
-        let token = self.conns.insert(Conn { client, socket: Socket::new(core), packets: 0 });
+        let tls = self.scenario.tls.map_or(TlsState::Over, |_| TlsState::Awaited);
+        let socket = Socket { tls, ..Socket::new(core) };
+        let token = self.conns.insert(Conn { client, socket, packets: 0 });
         if client.kind == ClientKind::Spoofed {
             self.send(token, Packet::Syn);
             return token;
@@ -112,6 +114,7 @@ impl Simulation<'_> {
     pub(crate) fn client_receives(&mut self, token: Token, answer: Answer) {
         match answer {
             Answer::SynAck => self.connected(token),
+            Answer::Handshake => self.secured(token),
             Answer::Reply { closes } => self.replied(token, closes),
             Answer::Unavailable => self.refused(token, true),
             Answer::Fin => self.refused(token, true),
@@ -139,6 +142,14 @@ impl Simulation<'_> {
             // Nothing of the connection is left but this answer to it.
             ClientState::Gone if client.sends == 0 => self.send(token, Packet::Rst),
             _ => self.send(token, Packet::Ack),
+        }
+    }
+
+    /// Ends a TLS handshake, and sends the first request with that.
+    fn secured(&mut self, token: Token) {
+        let waits = |conn: &mut Conn| conn.client.state == ClientState::Waiting;
+        if self.conns.get(token).is_some_and(waits) {
+            self.send(token, Packet::Data);
         }
     }
 

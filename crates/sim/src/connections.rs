@@ -80,11 +80,24 @@ pub(crate) enum SocketState {
     Closed,
 }
 
+/// Progress of a TLS handshake at the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TlsState {
+    /// Over, or not spoken.
+    #[default]
+    Over,
+    /// Not begun.
+    Awaited,
+    /// Answered by the server, after this work in nanoseconds.
+    Answered(u64),
+}
+
 /// Server side of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Socket {
     pub(crate) core: u32,
     pub(crate) state: SocketState,
+    pub(crate) tls: TlsState,
     /// SYN-ACKs retransmitted.
     pub(crate) synacks: u8,
     /// Time of the first SYN-ACK, and the round trip time measured at the end of the handshake.
@@ -116,6 +129,11 @@ pub(crate) struct Socket {
 impl Socket {
     pub(crate) fn new(core: u32) -> Self {
         Self { core, data_ns: NEVER, waits_ns: NEVER, deadline_ns: NEVER, ..Self::default() }
+    }
+
+    /// Returns whether the client has begun a TLS handshake, and the server has not.
+    pub(crate) fn awaits_handshake(&self) -> bool {
+        self.tls == TlsState::Awaited && self.has_request
     }
 
     /// Returns whether a read would yield data or end of file.

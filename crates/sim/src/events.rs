@@ -59,6 +59,8 @@ pub(crate) enum Packet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Answer {
     SynAck,
+    /// The server's part of a TLS handshake.
+    Handshake,
     /// A complete reply, after which the connection stays open or closes.
     Reply {
         closes: bool,

@@ -30,7 +30,7 @@ pub use kernel::{Listener, Reason, Syn};
 pub use neighbour::Neighbour;
 pub use rules::Rules;
 pub use scenario::{
-    ArrivalPattern, Class, ClientKind, Distribution, Group, Scenario, Sessions, Step,
+    ArrivalPattern, Class, ClientKind, Distribution, Group, Scenario, Sessions, Step, Tls,
 };
 pub use statistics::{Drops, Loops, Overload, Share, Statistics, Window};
 pub use time::{MILLI_NS, SECOND_NS};

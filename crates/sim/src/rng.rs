@@ -14,6 +14,7 @@ pub(crate) enum Draw {
     Service,
     Think,
     Source,
+    Handshake,
 }
 
 /// Random numbers addressed by purpose, session and request.

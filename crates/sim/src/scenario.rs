@@ -96,12 +96,14 @@ pub struct Group {
     pub addresses: (u32, u32),
     /// Shape of the group's sessions; `None` uses the scenario's.
     pub sessions: Option<Sessions>,
+    /// Time from which, and until which, its sessions begin, nanoseconds.
+    pub begins_ns: (u64, u64),
 }
 
 impl Group {
     /// Creates a group of clients with one address.
     pub fn new(kind: ClientKind, ratio: f64) -> Self {
-        Self { kind, ratio, addresses: (0x0a00_0001, 1), sessions: None }
+        Self { kind, ratio, addresses: (0x0a00_0001, 1), sessions: None, begins_ns: (0, u64::MAX) }
     }
 
     /// Returns the address that a uniform number in [0, 1) maps to.
@@ -150,6 +152,28 @@ impl Sessions {
     }
 }
 
+/// TLS on every connection: the client's first data begins a handshake, and its first request comes
+/// with the end of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tls {
+    /// Work of the server, nanoseconds, before it answers in a full handshake.
+    pub full_ns: u64,
+    /// Work of the server, nanoseconds, before it answers in a resumed handshake.
+    pub resumed_ns: u64,
+    /// Work of the server at the end of either, nanoseconds.
+    pub end_ns: u64,
+    /// Share of the handshakes that are resumed.
+    pub resumed_share: f64,
+}
+
+impl Tls {
+    /// Returns the mean work of the server for a handshake, nanoseconds.
+    pub fn mean_ns(&self) -> f64 {
+        let (full_ns, resumed_ns) = (self.full_ns as f64, self.resumed_ns as f64);
+        full_ns + (resumed_ns - full_ns) * self.resumed_share + self.end_ns as f64
+    }
+}
+
 /// A scenario. The default is an honest client per millisecond, with one request each that takes a
 /// tenth of that, for ten seconds.
 #[derive(Clone, Debug, PartialEq)]
@@ -172,6 +196,8 @@ pub struct Scenario {
     pub classes: Vec<Class>,
     /// Shape of the sessions.
     pub sessions: Sessions,
+    /// TLS, if it is spoken.
+    pub tls: Option<Tls>,
     /// Groups of clients.
     pub groups: Vec<Group>,
     /// Arrival pattern of sessions.
@@ -212,6 +238,7 @@ impl Default for Scenario {
                 think: Distribution::Fixed(0),
                 closes_one_in: 1,
             },
+            tls: None,
             groups: vec![Group::new(ClientKind::Honest, 1.0)],
             pattern: ArrivalPattern::Poisson,
             load: vec![Step { from_ns: 0, rate: 1000.0 }],
@@ -279,7 +306,16 @@ impl Scenario {
 
     fn served_ns(&self) -> f64 {
         let requests = self.sessions.requests_mean();
-        self.costs.served_ns(self.service_mean_ns(), requests, self.eager)
+        let handshake_ns = self.tls.map_or(0.0, |tls| tls.mean_ns() + self.handshake_calls_ns());
+        handshake_ns / requests + self.costs.served_ns(self.service_mean_ns(), requests, self.eager)
+    }
+
+    /// Returns the cost of the calls and packets of a TLS handshake, nanoseconds.
+    fn handshake_calls_ns(&self) -> f64 {
+        let costs = &self.costs;
+        let is_watched = !self.eager || self.sessions.requests_mean() > 1.0;
+        let watch = if is_watched { 0 } else { costs.epoll_ctl };
+        (costs.read + costs.write + costs.data + watch) as f64
     }
 
     /// Returns the number of SYNs a client sends within its timeout.

@@ -33,6 +33,7 @@ struct Arrivals {
     rng: Xoshiro256PlusPlus,
     ratio: f64,
     at_ns: f64,
+    until_ns: u64,
 }
 
 impl<'a> Simulation<'a> {
@@ -44,7 +45,8 @@ impl<'a> Simulation<'a> {
         let arrivals = (1..).zip(&scenario.groups).map(|(number, group)| Arrivals {
             rng: rng::stream(seed, number),
             ratio: group.ratio,
-            at_ns: 0.0,
+            at_ns: group.begins_ns.0 as f64,
+            until_ns: group.begins_ns.1,
         });
         let mut simulation = Self {
             scenario,
@@ -132,7 +134,9 @@ impl<'a> Simulation<'a> {
             }
             if from_ns + missing / per_ns < until_ns {
                 arrivals.at_ns = from_ns + missing / per_ns;
-                self.events.push(arrivals.at_ns as u64, Event::Arrivals(group));
+                if (arrivals.at_ns as u64) < arrivals.until_ns {
+                    self.events.push(arrivals.at_ns as u64, Event::Arrivals(group));
+                }
                 return;
             }
             missing -= (until_ns - from_ns) * per_ns;

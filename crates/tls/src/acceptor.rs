@@ -19,7 +19,7 @@ use crate::session::Session;
 use crate::tickets::TicketKeys;
 
 /// The one protocol spoken inside (ALPN, RFC 7301).
-const PROTOCOL: &[u8] = b"http/1.1";
+pub(crate) const PROTOCOL: &[u8] = b"http/1.1";
 
 /// What a server is given to speak TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

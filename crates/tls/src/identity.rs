@@ -25,7 +25,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// Returns the error of a file.
-fn wrong(path: &Path, why: impl fmt::Display) -> Error {
+pub(crate) fn wrong(path: &Path, why: impl fmt::Display) -> Error {
     Error(format!("{}: {why}", path.display()))
 }
 

@@ -15,8 +15,10 @@ const READS_MAX: usize = 16;
 /// How far a session has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handshake {
-    /// It is not over.
+    /// The server has answered nothing yet: most of the work is to come.
     Pending,
+    /// The server has answered, and the client has not ended it yet.
+    Answered,
     /// It has ended with a new key exchange and a signature.
     Full,
     /// It has ended with the keys of an earlier session.
@@ -157,8 +159,10 @@ impl Session {
             return Err(ErrorKind::InvalidData.into());
         };
         self.client_has_ended = state.peer_has_closed();
-        if self.handshake == Handshake::Pending && !self.conn.is_handshaking() {
+        if matches!(self.handshake, Handshake::Pending | Handshake::Answered) {
             self.handshake = match self.conn.handshake_kind() {
+                _ if self.conn.is_handshaking() && self.conn.wants_write() => Handshake::Answered,
+                _ if self.conn.is_handshaking() => self.handshake,
                 Some(HandshakeKind::Resumed) => Handshake::Resumed,
                 _ => Handshake::Full,
             };

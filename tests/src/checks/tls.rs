@@ -72,7 +72,7 @@ fn receive(data: &[u8], piece: usize) -> Handshake {
     assert!(transport.sent.len() <= ANSWERED_BYTES_MAX);
     match session.handshake() {
         Handshake::Plain => assert!(transport.sent.is_empty() && data[0].is_ascii_uppercase()),
-        Handshake::Pending | Handshake::Failed => {}
+        Handshake::Pending | Handshake::Answered | Handshake::Failed => {}
         Handshake::Full | Handshake::Resumed => panic!("a handshake without keys"),
     }
     session.handshake()

@@ -13,6 +13,8 @@ pub enum Signer {
     Itself,
     /// Its own key, and it may sign others: what `openssl req -x509` makes.
     ItselfAsAuthority,
+    /// Its own key, and it is no longer valid.
+    ItselfExpired,
     /// An authority of its own.
     Authority,
 }
@@ -31,6 +33,9 @@ impl Certificate {
         let (mut params, key) =
             (CertificateParams::new(names).unwrap(), KeyPair::generate().unwrap());
         if signer != Signer::Authority {
+            if signer == Signer::ItselfExpired {
+                params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+            }
             if signer == Signer::ItselfAsAuthority {
                 params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
             }

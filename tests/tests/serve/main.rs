@@ -33,6 +33,7 @@ mod proxy_protocol;
 mod proxy_smuggling;
 mod proxy_streams;
 mod proxy_timeouts;
+mod proxy_tls;
 mod proxy_upstreams;
 mod representations;
 mod ring;

@@ -29,7 +29,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "weir-tls",
         ],
     ),
-    ("weir-load", &["weir-sys", "weir-dispatch", "weir-http1", "weir-packet", "weir-stats"]),
+    (
+        "weir-load",
+        &["weir-sys", "weir-dispatch", "weir-http1", "weir-packet", "weir-stats", "weir-tls"],
+    ),
     ("weir-observe", &["weir-sys", "weir-stats"]),
     ("weir-admin", &["weir-sys", "weir-http1", "weir-stats", "weir-observe"]),
     ("weir-lab", &["weir-sys", "weir-stats", "weir-observe", "weir-packet"]),

@@ -1,5 +1,6 @@
 //! The options that say which requests are forwarded, to which servers, and how many at a time.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
@@ -67,7 +68,32 @@ pub(crate) struct UpstreamOptions {
     #[arg(long, value_name = "WHOSE", default_value = "client", help_heading = EACH)]
     pub upstream_host: HostChoice,
 
-    /// Time limit of a connect to an upstream
+    /// Certificates of those who issue certificates to servers with https://, in PEM; by default
+    /// those that the system trusts
+    #[arg(long, value_name = "FILE", conflicts_with = "upstream_insecure", help_heading = EACH)]
+    pub upstream_ca: Option<PathBuf>,
+
+    /// The name or address that certificates of servers with https:// must be for, which a name is
+    /// also sent as (SNI); by default that of the URL
+    #[arg(long, value_name = "NAME", help_heading = EACH)]
+    pub upstream_name: Option<String>,
+
+    /// The certificate to present to servers with https:// that ask for one, in PEM
+    #[arg(long, value_name = "FILE", help_heading = EACH)]
+    pub upstream_cert: Option<PathBuf>,
+
+    /// The private key of that certificate, in PEM
+    #[arg(long, value_name = "FILE", help_heading = EACH)]
+    pub upstream_key: Option<PathBuf>,
+
+    /// Accept any certificate of a server with https://: whoever is in between can read and change
+    /// everything
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
+          default_missing_value = "on", action = ArgAction::Set, default_value = "off",
+          hide_default_value = true, hide_possible_values = true, help_heading = EACH)]
+    pub upstream_insecure: OnOff,
+
+    /// Time limit of a connect to an upstream, with its TLS handshake
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::limit,
           help_heading = EACH)]
     pub connect_timeout: Duration,
@@ -133,11 +159,25 @@ pub(crate) struct UpstreamOptions {
     pub slow_start: Duration,
 }
 
+impl UpstreamOptions {
+    /// Returns the first option that was given and is for servers with https://.
+    pub(super) fn first_of_tls(&self) -> Option<&'static str> {
+        let all = [
+            ("--upstream-ca", self.upstream_ca.is_some()),
+            ("--upstream-name", self.upstream_name.is_some()),
+            ("--upstream-cert", self.upstream_cert.is_some()),
+            ("--upstream-key", self.upstream_key.is_some()),
+            ("--upstream-insecure", self.upstream_insecure == OnOff::On),
+        ];
+        all.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
+    }
+}
+
 /// Upstreams and routes of a server that serves files besides.
 #[derive(Debug, Args)]
 pub(crate) struct RouteOptions {
-    /// A name for one or more servers that requests may be forwarded to: http://HOST:PORT or
-    /// unix:PATH, separated by commas; may be repeated
+    /// A name for one or more servers that requests may be forwarded to: http://HOST:PORT,
+    /// https://HOST:PORT or unix:PATH, separated by commas; may be repeated
     #[arg(long, value_name = "NAME=URL,...", value_parser = values::pair,
           help_heading = "Upstreams")]
     pub upstream: Vec<(String, String)>,

@@ -1,44 +1,79 @@
 //! The URL of a server that requests are forwarded to.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 
+use weir_server::tls::client::{ClientSettings, Connector};
 use weir_server::{UpstreamAddress, UpstreamServer};
 
-/// Reads the URL of a server, and finds its address.
+use super::options::UpstreamOptions;
+use crate::values::OnOff;
+
+/// Reads the URL of a server, and finds its address; the options are those of TLS with it.
 ///
 /// # Errors
-/// A sentence: it is malformed, or its host has no address.
-pub(super) fn server(url: &str) -> Result<UpstreamServer, String> {
+/// A sentence: it is malformed, its host has no address, or a file is not what it should be.
+pub(super) fn server(url: &str, options: &UpstreamOptions) -> Result<UpstreamServer, String> {
     let url = url.trim();
     if let Some(path) = url.strip_prefix("unix:").filter(|path| !path.is_empty()) {
         let address = UpstreamAddress::Unix(path.into());
-        return Ok(UpstreamServer { address, authority: "localhost".into() });
+        return Ok(UpstreamServer { address, authority: "localhost".into(), tls: None });
     }
-    let wrong = || format!("{url} is none of http://HOST:PORT and unix:PATH");
-    if url.starts_with("https://") {
-        return Err(format!("{url}: a server is spoken to over plain HTTP only"));
-    }
-    let rest = url.strip_prefix("http://").ok_or_else(wrong)?;
+    let wrong = || format!("{url} is none of http://HOST:PORT, https://HOST:PORT and unix:PATH");
+    let secure = url.strip_prefix("https://");
+    let rest = secure.or_else(|| url.strip_prefix("http://")).ok_or_else(wrong)?;
+    let port = if secure.is_some() { 443 } else { 80 };
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     if authority.is_empty() || authority.contains(['/', '?', '#', '@']) {
         return Err(wrong());
     }
-    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+    let (name, has_port) = match authority.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, true),
+        _ => (authority, false),
+    };
     let resolved = if has_port {
         authority.to_socket_addrs()
     } else {
-        format!("{authority}:80").to_socket_addrs()
+        format!("{authority}:{port}").to_socket_addrs()
     };
     let addresses: Vec<SocketAddr> = resolved.map_err(|error| format!("{url}: {error}"))?.collect();
     // A name such as localhost has an address of each kind, and most servers listen on IPv4.
     let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
     let address = *address.ok_or_else(|| format!("{url}: the host has no address"))?;
-    Ok(UpstreamServer { address: UpstreamAddress::Tcp(address), authority: authority.into() })
+    let tls = secure.map(|_| connector(name, options)).transpose()?;
+    Ok(UpstreamServer { address: UpstreamAddress::Tcp(address), authority: authority.into(), tls })
+}
+
+/// Prepares TLS with a server of this name or address.
+fn connector(name: &str, options: &UpstreamOptions) -> Result<Arc<Connector>, String> {
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    let identity = match (&options.upstream_cert, &options.upstream_key) {
+        (None, None) => None,
+        (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
+        _ => return Err("--upstream-cert and --upstream-key go together".into()),
+    };
+    let settings = ClientSettings {
+        server_name: options.upstream_name.clone().unwrap_or_else(|| name.to_owned()),
+        ca: options.upstream_ca.clone(),
+        identity,
+        accepts_any: options.upstream_insecure == OnOff::On,
+    };
+    Connector::new(settings).map(Arc::new).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Options of a command line that has none.
+    fn options() -> UpstreamOptions {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            each: UpstreamOptions,
+        }
+        <Line as clap::Parser>::parse_from(["weir", "--upstream-insecure"]).each
+    }
 
     #[test]
     fn servers_are_named_by_url_or_socket() {
@@ -46,14 +81,18 @@ mod tests {
             ("http://127.0.0.1:8000", "127.0.0.1:8000"),
             ("http://127.0.0.1/", "127.0.0.1"),
             ("http://[::1]:80", "[::1]:80"),
+            ("https://[::1]:8443", "[::1]:8443"),
+            ("https://127.0.0.1", "127.0.0.1"),
             ("unix:/run/app.sock", "localhost"),
         ] {
-            assert_eq!(server(url).map(|server| server.authority), Ok(authority.into()), "{url}");
+            let server = server(url, &options()).unwrap();
+            assert_eq!(server.authority, authority, "{url}");
+            assert_eq!(server.tls.is_some(), url.starts_with("https:"), "{url}");
         }
         for bad in
-            ["", "127.0.0.1:80", "http://", "http://a@b", "http://h:80/x", "unix:", "https://a"]
+            ["", "127.0.0.1:80", "http://", "http://a@b", "http://h:80/x", "unix:", "https://"]
         {
-            assert!(server(bad).is_err(), "{bad}");
+            assert!(server(bad, &options()).is_err(), "{bad}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use weir_load::tls::{self, Identity, TlsRequest, TlsSettings, Trust, Version};
+use weir_load::tls::{self, ClientIdentity, TlsRequest, TlsSettings, Trust, Version};
 
 use super::input;
 use super::target::Target;
@@ -84,9 +84,9 @@ impl TlsOptions {
         tls::prepare(&request).map(|settings| Some(Arc::new(settings)))
     }
 
-    fn identity(&self, cert: &Path) -> Result<Identity, String> {
+    fn identity(&self, cert: &Path) -> Result<ClientIdentity, String> {
         let key = self.key.as_deref().unwrap_or(cert);
-        Ok(Identity {
+        Ok(ClientIdentity {
             cert_file: shown(cert),
             cert_pem: read("--cert", cert)?,
             key_file: shown(key),

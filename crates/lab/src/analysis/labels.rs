@@ -4,7 +4,7 @@ use super::study::Study;
 use super::upstream;
 use crate::experiment::{
     Axis, BackgroundLoadKind, BackgroundLoadSpec, Kind, LoadSpec, Pace, RateUnit, RequestClass,
-    ServerSpec, Sweep,
+    ServerSpec, Sweep, TlsKey,
 };
 use crate::{generators, plan};
 
@@ -98,6 +98,7 @@ pub(super) fn sweep(study: &Study<'_>, index: usize, repetitions: u32, scale: f6
     if !gzip.is_empty() {
         parts.push(format!("replies are compressed with gzip on the fly by {}", gzip.join(", ")));
     }
+    parts.extend(tls(study, sweep));
     if sweep.client_may_limit {
         parts.push("points count in which the load generator was the limit".to_owned());
     }
@@ -253,6 +254,20 @@ fn burning(study: &Study<'_>, index: usize) -> Vec<String> {
         }
     }
     parts
+}
+
+/// Describes the TLS of servers that speak it.
+fn tls(study: &Study<'_>, sweep: &Sweep) -> Option<String> {
+    let of = study.experiment.servers_of(sweep, &[]);
+    let keys: Vec<_> =
+        of.iter().filter_map(|server| study.experiment.server[*server].tls()).collect();
+    let who = if keys.len() == of.len() { "all".to_owned() } else { keys.len().to_string() };
+    let key = match keys.first()? {
+        key if keys.iter().any(|other| other != key) => "keys of several kinds",
+        TlsKey::EcdsaP256 => "ECDSA keys on P-256",
+        TlsKey::Rsa2048 => "RSA keys of 2048 bits",
+    };
+    Some(format!("{who} over TLS, with {key}"))
 }
 
 /// Describes the server behind a proxy.

@@ -110,6 +110,17 @@ pub enum Program {
     Bare(BareSettings),
 }
 
+/// Kind of a server's key, whose signature is most of what a full handshake costs it.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+pub enum TlsKey {
+    /// ECDSA on the curve P-256, which most sites have.
+    #[serde(rename = "ecdsa-p256")]
+    EcdsaP256,
+    /// RSA of 2048 bits, which costs a server ten times as much, and a client nothing more.
+    #[serde(rename = "rsa-2048")]
+    Rsa2048,
+}
+
 /// Settings of `weir serve`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
@@ -129,6 +140,8 @@ pub struct WeirSettings {
     /// proxy: true to run that server on the client's processors, as on a machine of its own: its
     /// time is then not the proxy's.
     pub upstream_apart: bool,
+    /// Key of a certificate made for the run, with which it speaks TLS; without, it speaks none.
+    pub tls: Option<TlsKey>,
 }
 
 impl WeirSettings {
@@ -152,6 +165,8 @@ pub struct ProxySettings {
     /// proxy-burn-us: true to run that server on the client's processors, as on a machine of its
     /// own.
     pub upstream_apart: bool,
+    /// Key of a certificate made for the run, with which it speaks TLS; without, it speaks none.
+    pub tls: Option<TlsKey>,
 }
 
 /// Settings of haproxy.
@@ -172,6 +187,8 @@ pub struct HaproxySettings {
     pub in_flight: Option<Count>,
     /// Maximum time for which a request waits for its turn, milliseconds (`timeout queue`).
     pub queue_ms: Option<Count>,
+    /// Key of a certificate made for the run, with which it speaks TLS; without, it speaks none.
+    pub tls: Option<TlsKey>,
 }
 
 /// Settings of h2o, whose backlog cannot be set.
@@ -183,6 +200,8 @@ pub struct H2oSettings {
     /// Makes it a proxy of a `weir serve` on the same processors, which burns this many
     /// microseconds per request.
     pub proxy_burn_us: Option<ProxyBurnUs>,
+    /// Key of a certificate made for the run, with which it speaks TLS; without, it speaks none.
+    pub tls: Option<TlsKey>,
 }
 
 /// Settings of a server that is no proxy.
@@ -272,6 +291,19 @@ impl ServerSpec {
             Program::Lighttpd(server) | Program::Apache(server) => server.gzip,
             Program::Weir(weir) => weir.gzip,
             Program::Envoy(_) | Program::Bare(_) => false,
+        }
+    }
+
+    /// Returns the kind of its key, if it speaks TLS.
+    pub fn tls(&self) -> Option<TlsKey> {
+        match &self.program {
+            Program::Weir(weir) => weir.tls,
+            Program::Nginx(proxy) => proxy.tls,
+            Program::Haproxy(haproxy) => haproxy.tls,
+            Program::H2o(h2o) => h2o.tls,
+            Program::Lighttpd(_) | Program::Apache(_) | Program::Envoy(_) | Program::Bare(_) => {
+                None
+            }
         }
     }
 

@@ -50,6 +50,8 @@ pub struct LoadRequest<'a> {
     pub prefix: &'a str,
     /// True if replies may be compressed.
     pub gzip: bool,
+    /// True if the server speaks TLS.
+    pub tls: bool,
     /// The testbed it runs on.
     pub environment: &'a dyn Environment,
     /// Path of the weir binary.
@@ -81,6 +83,9 @@ impl LoadRequest<'_> {
         }
         if self.replay.is_some() {
             return Err(format!("{name} replays no log"));
+        }
+        if self.tls {
+            return Err(format!("{name} is not used with TLS here: weir load is"));
         }
         if self.spike.is_some() || self.timeline_ms.is_some() || self.twice_s.is_some() {
             return Err(format!("{name} has no spikes, no timelines and no sessions of its own"));

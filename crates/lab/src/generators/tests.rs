@@ -34,6 +34,7 @@ fn request<'a>(load: &'a LoadSpec, dir: &'a Path, port: u16, weir: &'a Path) -> 
         sources: Loopback.client_sources(),
         prefix: "",
         gzip: false,
+        tls: false,
         environment: &Loopback,
         weir,
         server: SocketAddr::from(([127, 0, 0, 1], port)),

@@ -52,6 +52,8 @@ pub(super) const ALLOWED: AllowList = AllowList {
         ("--slow-rate", ValueShape::Quantity),
         ("--slow-readers", ValueShape::Number),
         ("--slow-senders", ValueShape::Number),
+        ("--tls-resume", ValueShape::Nothing),
+        ("--tls-version", ValueShape::OneOf(&["1.2", "1.3"])),
         ("--vanish", ValueShape::Switch),
         ("--wsess", ValueShape::Numbers),
         ("--wset", ValueShape::Numbers),
@@ -114,7 +116,12 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     }
     arguments.extend(load.options.iter().cloned());
     let prefix = prefix.trim_end_matches('/');
-    arguments.push(format!("http://{}{prefix}{path}", request.server));
+    let scheme = if request.tls { "https" } else { "http" };
+    if request.tls {
+        // The certificate is its own, and of this run.
+        arguments.push("--insecure".to_owned());
+    }
+    arguments.push(format!("{scheme}://{}{prefix}{path}", request.server));
     Ok(Invocation { program: request.weir.to_owned(), arguments, window: window(request)? })
 }
 

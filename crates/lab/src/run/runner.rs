@@ -219,6 +219,7 @@ impl Runner {
             sources: sources(resolved.environment, resolved.sweep).0,
             prefix: &resolved.prefix,
             gzip: resolved.server.gzip(),
+            tls: resolved.server.tls().is_some(),
             environment: resolved.environment,
             weir: &self.weir,
             server: resolved.address,

@@ -39,7 +39,7 @@ temp-buffer-path: {dir}
 {gzip}{options}listen:
   host: {host}
   port: {port}
-hosts:
+{tls}hosts:
   default:
     paths:
       /:
@@ -52,7 +52,15 @@ hosts:
         host = site.address.ip(),
         port = site.address.port(),
         answers = answers(site),
+        tls = tls(site),
     ))
+}
+
+/// Returns the certificate of the address; without one, nothing.
+fn tls(site: &Site<'_>) -> String {
+    let Some(files) = &site.tls else { return String::new() };
+    let (certificate, key) = (files.certificate.display(), files.key.display());
+    format!("  ssl:\n    certificate-file: {certificate}\n    key-file: {key}\n")
 }
 
 /// Returns the handler of `/`. Without `preserve-host`, the upstream would receive a host named

@@ -82,7 +82,7 @@ fn configuration(site: &Site<'_>) -> Result<String, String> {
     timeout connect 1h
     timeout server 1h
 frontend lab
-    bind {address}
+    bind {address}{tls}
     maxconn {conns}
 {backlog}{answers}",
         workers = site.workers,
@@ -90,7 +90,14 @@ frontend lab
         conns = site.conns_max().min(site.files_max.saturating_sub(400) / 2),
         options = lines(&site.spec.options).replace('\n', "\n    ").trim_end_matches(' '),
         address = site.address,
+        tls = tls(site),
     ))
+}
+
+/// Returns the parameters of an address with TLS; without, nothing.
+fn tls(site: &Site<'_>) -> String {
+    let Some(files) = &site.tls else { return String::new() };
+    format!(" ssl crt {} alpn http/1.1", files.both.display())
 }
 
 /// Returns the buffer size that the rules need, and the rules that answer requests.

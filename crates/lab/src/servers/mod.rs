@@ -7,6 +7,7 @@ mod bare;
 mod envoy;
 mod h2o;
 mod haproxy;
+mod identity;
 mod launch;
 mod lighttpd;
 mod nginx;
@@ -27,6 +28,7 @@ use crate::environment::{Environment, Side};
 use crate::experiment::{Kind, ServerSpec};
 use crate::process_group::ProcessGroup;
 use crate::programs;
+use identity::IdentityFiles;
 use launch::{stopped, until_ready, without_paths};
 use program::{ServerProgram, Site};
 use upstream::Upstreams;
@@ -118,6 +120,8 @@ pub fn start(launch: &Launch<'_>) -> Result<RunningServer, String> {
     if listens(launch.environment, address)? {
         return Err(format!("something listens on port {} already", launch.port));
     }
+    let tls = launch.spec.tls().map(|key| IdentityFiles::make(key, address, launch.dir));
+    let tls = tls.transpose()?;
     let site = Site {
         spec: launch.spec,
         address,
@@ -128,6 +132,7 @@ pub fn start(launch: &Launch<'_>) -> Result<RunningServer, String> {
         as_root: rustix::process::geteuid().is_root(),
         upstreams: upstream::sockets(launch.spec, launch.upstream),
         has_application: launch.upstream.is_some(),
+        tls,
     };
     let invocation = invocation(launch, &site)?;
     let upstreams = Upstreams::start(launch, &site.upstreams)?;

@@ -33,6 +33,9 @@ pub(super) const PROGRAM: ServerProgram = ServerProgram {
             ("send_timeout", ValueShape::Quantity),
             ("sendfile_max_chunk", ValueShape::Quantity),
             ("server_tokens", ValueShape::Switch),
+            ("ssl_buffer_size", ValueShape::Quantity),
+            ("ssl_session_cache", ValueShape::OneOf(&["off", "none"])),
+            ("ssl_session_tickets", ValueShape::Switch),
             ("tcp_nodelay", ValueShape::Switch),
             ("timer_resolution", ValueShape::Quantity),
             ("use", ValueShape::OneOf(&["poll", "epoll"])),
@@ -54,6 +57,7 @@ fn configuration(site: &Site<'_>) -> Result<String, String> {
     let gzip = if site.spec.gzip() { "    gzip on;\n" } else { "" };
     let upstream = upstream(&site.upstreams);
     let answers = answers(site);
+    let (ssl, identity) = tls(site);
     Ok(format!(
         "daemon off;
 worker_processes {workers};
@@ -79,8 +83,8 @@ http {{
     uwsgi_temp_path {dir}/uwsgi;
     scgi_temp_path {dir}/scgi;
     server {{
-        listen {address}{backlog};
-{answers}    }}
+        listen {address}{ssl}{backlog};
+{identity}{answers}    }}
 }}
 ",
         workers = site.workers,
@@ -92,6 +96,19 @@ http {{
         conns = site.conns_max(),
         address = site.address,
     ))
+}
+
+/// Returns the parameter of an address with TLS, and the directives of the certificate.
+fn tls(site: &Site<'_>) -> (&'static str, String) {
+    let Some(files) = &site.tls else { return ("", String::new()) };
+    let (certificate, key) = (files.certificate.display(), files.key.display());
+    let directives = format!(
+        "        ssl_certificate {certificate};
+        ssl_certificate_key {key};
+        ssl_protocols TLSv1.2 TLSv1.3;
+"
+    );
+    (" ssl", directives)
 }
 
 /// Returns the upstream block, if there are upstreams, with connections that are reused.

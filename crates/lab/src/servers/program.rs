@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use super::identity::IdentityFiles;
 use crate::allow_list::AllowList;
 use crate::experiment::ServerSpec;
 use crate::programs;
@@ -33,6 +34,8 @@ pub(super) struct Site<'a> {
     pub(super) upstreams: Vec<String>,
     /// True if the upstreams are applications: only paths below [`APPLICATION`] are for them.
     pub(super) has_application: bool,
+    /// Its certificate; `None` if it speaks no TLS.
+    pub(super) tls: Option<IdentityFiles>,
 }
 
 impl Site<'_> {

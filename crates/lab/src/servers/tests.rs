@@ -71,9 +71,10 @@ impl Place {
     }
 
     fn site<'a>(&'a self, spec: &'a ServerSpec, dirs: &'a [PathBuf; 2]) -> Site<'a> {
+        let address = SocketAddr::from(([127, 0, 0, 1], self.port));
         Site {
             spec,
-            address: SocketAddr::from(([127, 0, 0, 1], self.port)),
+            address,
             root: &dirs[0],
             dir: &dirs[1],
             workers: 2,
@@ -81,6 +82,7 @@ impl Place {
             as_root: rustix::process::geteuid().is_root(),
             upstreams: upstream::sockets(spec, None),
             has_application: false,
+            tls: spec.tls().map(|key| IdentityFiles::make(key, address, &dirs[1]).unwrap()),
         }
     }
 
@@ -160,6 +162,30 @@ fn installed_peers_compress_on_the_fly_and_are_gone_when_dropped() {
         assert_eq!(pids.len(), if kind == Kind::Haproxy { 2 } else { 1 });
         drop(running);
         assert!(!pids.into_iter().any(lives), "{kind:?}");
+    }
+}
+
+#[test]
+fn installed_peers_speak_tls_with_the_certificate_of_the_run() {
+    for kind in
+        [Kind::Nginx, Kind::H2o, Kind::Haproxy].into_iter().filter(|kind| is_installed(*kind))
+    {
+        let place = Place::new();
+        let running =
+            place.start(&ServerSpec::with(kind, "tls = \"rsa-2048\""), Path::new("unused"));
+        let running = running.unwrap();
+        let mut connection = TcpStream::connect(("127.0.0.1", place.port)).unwrap();
+        // The head of a record that is no handshake: the answer is an alert (RFC 8446 section 6).
+        connection.write_all(&[0x16, 3, 1, 0, 1, 0xff]).unwrap();
+        connection.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        // A server may reset the connection behind the alert.
+        let _ = connection.read_to_end(&mut answer);
+        assert!(answer.is_empty() || answer[0] == 0x15, "{kind:?}: {answer:?}");
+        assert!(running.config().unwrap().contains("DIR/"), "{kind:?}");
+        running.stop();
+        let pem = fs::read_to_string(place.base.path().join("run/identity.pem")).unwrap();
+        assert!(pem.contains("BEGIN CERTIFICATE") && pem.contains("PRIVATE KEY"), "{kind:?}");
     }
 }
 

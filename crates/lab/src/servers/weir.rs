@@ -101,7 +101,14 @@ pub(super) fn arguments(site: &Site<'_>, calls: bool, bench_endpoints: bool) -> 
         }
     };
     let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
-    option("--listen", site.address.to_string());
+    match &site.tls {
+        None => option("--listen", site.address.to_string()),
+        Some(files) => {
+            option("--listen", format!("https://{}", site.address));
+            option("--tls-cert", files.certificate.display().to_string());
+            option("--tls-key", files.key.display().to_string());
+        }
+    }
     option("--workers", site.workers.to_string());
     option("--stats-json", site.dir.join(STATS).display().to_string());
     arguments.extend(settings(site.spec));

@@ -21,6 +21,10 @@ pub(super) fn sweep(experiment: &Experiment, sweep: &Sweep) -> Result<(), String
     let servers = experiment.servers_of(sweep, &[]);
     let mut servers = servers.iter().filter_map(|index| experiment.server.get(*index));
     day::sweep(sweep, servers.clone())?;
+    must(
+        sweep.load.generator.is_weir() || !servers.clone().any(|one| one.tls().is_some()),
+        || format!("sweep {id}: a server with TLS is for weir load alone"),
+    )?;
     if !sweep.load.mix.is_empty() {
         return load::mix(sweep, servers);
     }

@@ -5,7 +5,6 @@
 mod setup;
 mod suites;
 mod tickets;
-mod verification;
 
 use std::sync::Arc;
 
@@ -13,10 +12,11 @@ use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig, ClientConnection, Error};
 
-pub use self::setup::{Identity, TlsRequest, Trust, Version, prepare};
+pub use self::setup::{TlsRequest, Version, prepare};
 pub use self::suites::suite_names;
 use self::tickets::Tickets;
 use crate::measure::ErrorKind;
+pub use weir_tls::client::{ClientIdentity, Trust};
 
 /// The client's side of TLS for a run.
 #[derive(Clone, Debug)]

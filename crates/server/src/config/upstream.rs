@@ -3,9 +3,11 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use weir_accept::upstream::UpstreamConfig;
 use weir_http1::proxy_protocol::Version;
+use weir_tls::client::Connector;
 
 /// Address of a server that requests are forwarded to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +34,17 @@ pub struct UpstreamServer {
     pub address: UpstreamAddress,
     /// Its name and port, for a request without a Host.
     pub authority: String,
+    /// TLS, if it is spoken with it.
+    pub tls: Option<Arc<Connector>>,
+}
+
+impl fmt::Display for UpstreamServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.address, &self.tls) {
+            (UpstreamAddress::Tcp(address), Some(_)) => write!(f, "https://{address}"),
+            (address, _) => address.fmt(f),
+        }
+    }
 }
 
 /// One or more servers that answer the same requests.
@@ -59,6 +72,13 @@ pub struct Upstream {
     /// Time over which a server that has recovered is given its whole share, nanoseconds; 0: it is
     /// given all at once.
     pub slow_start_ns: u64,
+}
+
+impl Upstream {
+    /// Returns whether TLS is spoken with any of its servers.
+    pub fn has_tls(&self) -> bool {
+        self.servers.iter().any(|server| server.tls.is_some())
+    }
 }
 
 /// Time limits of a request at an upstream, nanoseconds.

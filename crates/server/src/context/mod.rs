@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weir_accept::{Claim, Share, Shares};
+use weir_accept::{Claim, Share, Shares, TlsBudget, TlsWork};
 use weir_content::Now;
 use weir_dispatch::readiness::Token;
 use weir_http1::DateField;
@@ -33,7 +33,7 @@ use log::LogBuffer;
 use logins::Logins;
 use output::Output;
 use stores::Stores;
-use write_budget::{HandshakeBudget, WriteBudget};
+use write_budget::WriteBudget;
 
 /// Initial size of a connection's input buffer, bytes: a browser's request fits.
 const INPUT_BYTES: usize = 16 << 10;
@@ -67,7 +67,9 @@ pub(crate) struct WorkerContext {
     /// Bytes that may be sent in an iteration before others are served.
     pub write_budget: WriteBudget,
     /// Time for TLS handshakes in an iteration.
-    pub handshake_budget: HandshakeBudget,
+    pub tls_budget: TlsBudget,
+    /// TLS handshakes so far, as policies are told of them.
+    pub tls_work: TlsWork,
     /// True while the server drains: no new request begins on a connection after its current reply.
     pub draining: bool,
     /// True while too many connections are open, with the same effect.
@@ -127,7 +129,8 @@ impl WorkerContext {
             log,
             scratch: vec![0; SCRATCH_BYTES].into(),
             write_budget: WriteBudget::default(),
-            handshake_budget: HandshakeBudget::default(),
+            tls_budget: TlsBudget::default(),
+            tls_work: TlsWork::default(),
             draining: false,
             pressure: false,
             is_overloaded: false,

@@ -66,35 +66,6 @@ impl WriteBudget {
     }
 }
 
-/// Time for TLS handshakes in an iteration, nanoseconds: a dozen with a new key exchange. Those
-/// that find it spent wait until the open connections have been served.
-const HANDSHAKES_NS: u64 = 2_000_000;
-
-/// Time left in an iteration for TLS handshakes, so that any number of them leave room for
-/// requests.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HandshakeBudget {
-    /// Nanoseconds left; `None` in a server without iterations, whose budget is never spent.
-    left_ns: Option<u64>,
-}
-
-impl HandshakeBudget {
-    /// Begins an iteration.
-    pub(crate) fn begin_iteration(&mut self) {
-        self.left_ns = Some(HANDSHAKES_NS);
-    }
-
-    /// Returns whether this iteration's budget is used up.
-    pub(crate) fn is_spent(self) -> bool {
-        self.left_ns == Some(0)
-    }
-
-    /// Records that a handshake has taken `ns`.
-    pub(crate) fn spend(&mut self, ns: u64) {
-        self.left_ns = self.left_ns.map(|left_ns| left_ns.saturating_sub(ns));
-    }
-}
-
 /// Time that one connection spends, in one iteration, on requests that arrived together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PipelineBudget {

@@ -3,6 +3,7 @@
 
 use weir_accept::upstream::Reason;
 use weir_http1::Status;
+use weir_tls::client::Failure as TlsFailure;
 
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
@@ -19,6 +20,8 @@ pub(super) enum Failure {
     Unreachable,
     /// The server broke off before its reply was complete.
     BrokeOff,
+    /// TLS with the server has failed.
+    Tls(TlsFailure),
     /// The reply is not HTTP, or its framing is in doubt.
     Malformed,
     /// The request's content is malformed.
@@ -47,9 +50,11 @@ impl Failure {
     pub(super) fn status(self) -> Status {
         match self {
             Self::Refused(_) => Status::SERVICE_UNAVAILABLE,
-            Self::Unavailable | Self::Unreachable | Self::BrokeOff | Self::Malformed => {
-                Status::BAD_GATEWAY
-            }
+            Self::Unavailable
+            | Self::Unreachable
+            | Self::BrokeOff
+            | Self::Tls(_)
+            | Self::Malformed => Status::BAD_GATEWAY,
             Self::Content(status) => status,
             Self::SlowClient(_) => Status::REQUEST_TIMEOUT,
             Self::Timeout(_) => Status::GATEWAY_TIMEOUT,
@@ -66,6 +71,12 @@ impl Failure {
             Self::Unavailable => b"Proxy-Status: weir; error=destination_unavailable\r\n",
             Self::Unreachable => b"Proxy-Status: weir; error=connection_refused\r\n",
             Self::BrokeOff => b"Proxy-Status: weir; error=connection_terminated\r\n",
+            Self::Tls(TlsFailure::Certificate) => {
+                b"Proxy-Status: weir; error=tls_certificate_error\r\n"
+            }
+            Self::Tls(TlsFailure::Alert) => b"Proxy-Status: weir; error=tls_alert_received\r\n",
+            Self::Tls(TlsFailure::Protocol) => b"Proxy-Status: weir; error=tls_protocol_error\r\n",
+            Self::Tls(TlsFailure::Cut) => b"Proxy-Status: weir; error=connection_terminated\r\n",
             Self::Malformed => b"Proxy-Status: weir; error=http_protocol_error\r\n",
             Self::Content(_) | Self::SlowClient(_) => {
                 b"Proxy-Status: weir; error=http_request_error\r\n"
@@ -105,6 +116,15 @@ impl Failure {
             Self::Refused(reason) => count_refusal(reason, counters),
             Self::Unavailable => counters.upstream_unavailable.one(),
             Self::Unreachable | Self::BrokeOff | Self::Malformed => counters.upstream_failed.one(),
+            Self::Tls(failure) => {
+                counters.upstream_failed.one();
+                match failure {
+                    TlsFailure::Certificate => counters.upstream_tls_certificate.one(),
+                    TlsFailure::Alert => counters.upstream_tls_alert.one(),
+                    TlsFailure::Protocol => counters.upstream_tls_protocol.one(),
+                    TlsFailure::Cut => {}
+                }
+            }
             Self::Content(_) => counters.refused_requests.one(),
             // Counted as the reason for the close.
             Self::SlowClient(_) => {}

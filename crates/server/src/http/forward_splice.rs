@@ -34,6 +34,9 @@ impl Forward {
         if passable_bytes == 0 || self.is_copying() || output.written < output.bytes.len() {
             return false;
         }
+        if !self.is_of_kernel(context) {
+            return false;
+        }
         if self.pipe.is_none() && passable_bytes >= SPLICED_BYTES_MIN {
             self.pipe = context.upstreams.as_mut().and_then(|all| all.take_pipe());
         }
@@ -76,12 +79,21 @@ impl Forward {
         &mut self,
         context: &mut WorkerContext,
     ) -> Option<(&mut Pipe, usize)> {
+        if !self.is_of_kernel(context) {
+            return None;
+        }
         let passable_bytes = self.exchange.passable_content_bytes();
         if self.content_pipe.is_none() && passable_bytes >= SPLICED_BYTES_MIN {
             self.content_pipe = context.upstreams.as_mut().and_then(|all| all.take_pipe());
         }
         let pipe = self.content_pipe.as_mut().filter(|_| passable_bytes > 0)?;
         Some((pipe, passable_bytes.min(FILL_BYTES_MAX) as usize))
+    }
+
+    /// Returns whether the kernel can move bytes to and from every server by itself: not those of
+    /// TLS.
+    fn is_of_kernel(&self, context: &WorkerContext) -> bool {
+        !context.config.upstreams[self.upstream].has_tls()
     }
 
     /// Records that `bytes` of the client's content have gone into the pipe.

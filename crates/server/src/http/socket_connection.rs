@@ -115,6 +115,9 @@ impl<S: Socket> SocketConnection<S> {
     /// Releases everything but the socket, whose close ends the connection. `reason`: why it is
     /// closed, if no other reason was recorded before.
     pub(crate) fn into_socket(mut self, reason: CloseReason, context: &mut WorkerContext) -> S {
+        if self.conn.is_handshaking() {
+            context.tls_work.in_vain.add(self.socket.add_handshake_ns(0));
+        }
         if self.conn.end(reason, context) {
             self.socket.reset_on_close();
         } else {
@@ -123,6 +126,11 @@ impl<S: Socket> SocketConnection<S> {
             let _ = self.socket.flush();
         }
         self.socket
+    }
+
+    /// Returns whether the work of its TLS handshake is still to come.
+    pub(crate) fn awaits_handshake(&self) -> bool {
+        self.conn.is_handshaking() && self.socket.handshake() == Some(Handshake::Pending)
     }
 
     /// Returns whether the last read left the socket empty, and whether the last write left it
@@ -224,7 +232,8 @@ impl<S: Socket> SocketConnection<S> {
 
     fn read(&mut self, context: &mut WorkerContext) -> Action {
         for _ in 0..READS_MAX {
-            if self.conn.is_handshaking() && context.handshake_budget.is_spent() {
+            if context.tls_budget.is_spent() && self.awaits_handshake() {
+                context.tls_work.steps += 1;
                 return Action::Yield;
             }
             let result = match self.fill(context) {
@@ -292,22 +301,35 @@ impl<S: Socket> SocketConnection<S> {
     /// Records the time of a read that was for the handshake, and its end if it has ended.
     fn note_handshake(&mut self, began_ns: u64, context: &mut WorkerContext) {
         let spent_ns = context.read_clock_ns().saturating_sub(began_ns);
-        context.handshake_budget.spend(spent_ns);
+        context.tls_budget.spend(spent_ns);
         let handshake_ns = self.socket.add_handshake_ns(spent_ns);
-        let counters = &mut context.counters;
-        match self.socket.handshake() {
-            None | Some(Handshake::Pending) => return,
+        let WorkerContext { counters, tls_work: work, .. } = context;
+        work.spent_ns += spent_ns;
+        let ended = match self.socket.handshake() {
+            None | Some(Handshake::Pending | Handshake::Answered) => {
+                work.steps += 1;
+                return;
+            }
             Some(Handshake::Full) => {
                 counters.tls_full.one();
                 counters.tls_full_ns.add(handshake_ns);
+                &mut work.full
             }
             Some(Handshake::Resumed) => {
                 counters.tls_resumed.one();
                 counters.tls_resumed_ns.add(handshake_ns);
+                &mut work.resumed
             }
-            Some(Handshake::Failed) => counters.tls_failed.one(),
-            Some(Handshake::Plain) => counters.tls_plain.one(),
-        }
+            Some(Handshake::Failed) => {
+                counters.tls_failed.one();
+                &mut work.in_vain
+            }
+            Some(Handshake::Plain) => {
+                counters.tls_plain.one();
+                &mut work.in_vain
+            }
+        };
+        ended.add(handshake_ns);
         self.conn.handshake_done();
     }
 

@@ -5,7 +5,7 @@ use std::io;
 
 use weir_accept::upstream::Outcome;
 use weir_http1::forward::{ReplyFacts, ReplyPart};
-use weir_sys::socket;
+use weir_tls::client::Failure as TlsFailure;
 
 use super::forward_failure::Failure;
 use crate::context::WorkerContext;
@@ -63,6 +63,14 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
         return Ok(false);
     };
     let Some(server) = upstreams.sockets.get(slot) else { return Err(Failure::BrokeOff) };
+    match server.flush() {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            server.blocked[1] = true;
+            return Ok(false);
+        }
+        Err(_) => return Err(Failure::BrokeOff),
+        Ok(()) => {}
+    }
     let unsent = forward.exchange.unsent();
     let is_sent = forward.exchange.is_sent();
     if is_sent && forward.exchange.has_client_ended() && !forward.is_end_sent {
@@ -72,7 +80,7 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
         }
         forward.is_end_sent = true;
         // One that has gone is noticed by a read.
-        return Ok(socket::shutdown_write(server.fd()).is_ok());
+        return Ok(server.shutdown_write().is_ok());
     }
     if is_sent || server.blocked[1] && !server.is_ready {
         return Ok(false);
@@ -91,7 +99,11 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
             Ok(bytes > 0)
         }
         Ok(bytes) => {
-            server.is_new = false;
+            let is_new = std::mem::replace(&mut server.is_new, false);
+            if let Some(is_resumed) = server.is_resumed().filter(|_| is_new) {
+                context.counters.upstream_tls_full.add((!is_resumed).into());
+                context.counters.upstream_tls_resumed.add(is_resumed.into());
+            }
             server.blocked[1] = bytes < unsent.len();
             forward.exchange.note_sent(bytes);
             Ok(bytes > 0)
@@ -182,18 +194,26 @@ fn try_again(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), F
     let Some((slot, upstreams)) = forward.socket.take().zip(context.upstreams.as_mut()) else {
         return Err(Failure::BrokeOff);
     };
-    let (is_reused, is_new) = upstreams
-        .sockets
-        .get(slot)
-        .map_or((false, false), |server| (server.is_reused, server.is_new));
+    let server = upstreams.sockets.get(slot);
+    let (is_reused, is_new, tls) = server.map_or((false, false, None), |server| {
+        (server.is_reused, server.is_new, server.tls_failure())
+    });
     if !is_reused {
         upstreams.note_failure(slot, now_ns);
     }
     upstreams.give_back(slot, false, now_ns);
     let is_wanted = forward.departure.is_none();
     let may_repeat = is_wanted && (is_reused || is_new) && forward.exchange.may_repeat();
-    if !may_repeat || forward.attempts >= ATTEMPTS_MAX {
-        return Err(if is_new { Failure::Unreachable } else { Failure::BrokeOff });
+    let has_others = context.config.upstreams[forward.upstream].servers.len() > 1;
+    // Asked again, the same server would have the same certificate.
+    let is_final = matches!(tls, Some(failure) if failure != TlsFailure::Cut) && !has_others;
+    if !may_repeat || is_final || forward.attempts >= ATTEMPTS_MAX {
+        return Err(match tls {
+            Some(TlsFailure::Cut) => Failure::BrokeOff,
+            Some(failure) => Failure::Tls(failure),
+            None if is_new => Failure::Unreachable,
+            None => Failure::BrokeOff,
+        });
     }
     context.counters.upstream_repeated.one();
     forward.exchange.repeat();

@@ -133,7 +133,7 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
             let (token, by_upstream) = self.client_of(token);
             if self.model.driver.may_be_served(&mut self.core, token) {
                 if self.core.is_long(&mut work) {
-                    work = self.cut_work(work, self.model.driver.ready.len() - index);
+                    work = self.cut_work(work, index);
                     continue;
                 }
                 if by_upstream {
@@ -172,10 +172,12 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
         items
     }
 
-    /// Runs the other phases of an iteration in the middle of a long work-phase. The mechanism is
-    /// not polled, since enough connections are ready.
-    fn cut_work(&mut self, work: Work, left: usize) -> Work {
+    /// Runs the other phases of an iteration in the middle of a long work-phase, before the ready
+    /// connection at `index`. The mechanism is not polled, since enough connections are ready.
+    fn cut_work(&mut self, work: Work, index: usize) -> Work {
+        let left = self.model.driver.ready.len() - index;
         self.core.cut_work(work, left);
+        self.model.driver.note_waiting_handshakes(&mut self.core);
         self.core.enter_phase(LoopPhase::Accept);
         self.handle_waker();
         for index in 0..self.core.listeners.len() {
@@ -195,10 +197,20 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
         let mut items = 0;
         for _ in 0..self.model.driver.yielded() {
             let Some(token) = self.model.driver.resume_next(&mut self.core) else { break };
-            self.serve_and_replace(token.slot);
+            if self.admit_resumed(token) {
+                self.serve_and_replace(token.slot);
+            }
             items += 1;
         }
         items
+    }
+
+    /// Returns whether a connection that has yielded is to be served; otherwise refuses or closes
+    /// it. One whose TLS handshake is to begin is judged again: it has waited since it was ready,
+    /// and most of its work is to come.
+    fn admit_resumed(&mut self, token: Token) -> bool {
+        let is_new = self.core.table.conn(token.slot).is_some_and(|conn| conn.awaits_handshake());
+        !is_new || self.admit_request(token)
     }
 
     /// Serves a ready connection, and accepts others in its place if it closed and that is

@@ -109,6 +109,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
         let ready =
             if polls_first { self.connections_ready(core) + self.yielded.len() as u64 } else { 0 };
         core.ready = ready;
+        self.note_waiting_handshakes(core);
         core.begin_iteration();
         if sleeps {
             core.note_sleep(began_ns);
@@ -135,6 +136,18 @@ impl<M: Mechanism> ReadinessDriver<M> {
     fn connections_ready(&self, core: &Core) -> u64 {
         let is_connection = |token: &&Token| !core.table.is_reserved(**token);
         self.ready.iter().filter(is_connection).count() as u64
+    }
+
+    /// Counts the connections that yielded before their TLS handshake began.
+    pub(super) fn note_waiting_handshakes(&self, core: &mut Core) {
+        if core.context.config.tls.is_none() {
+            return;
+        }
+        let waits = |core: &mut Core, token: Token| {
+            core.table.conn_of(token).is_some_and(|conn| conn.awaits_handshake())
+        };
+        let waiting = self.yielded.iter().filter(|&&token| waits(core, token)).count();
+        core.context.tls_work.waiting = waiting as u64;
     }
 
     /// Returns the owner of a token.
@@ -261,7 +274,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
     /// Removes and returns the yielded connection that has waited longest; `None` when this
     /// iteration's write budget is spent.
     pub(super) fn resume_next(&mut self, core: &mut Core) -> Option<Token> {
-        let handshakes_wait = core.context.handshake_budget.is_spent();
+        let is_spent = core.context.tls_budget.is_spent();
         for _ in 0..self.yielded.len() {
             if core.context.write_budget.is_spent() {
                 break;
@@ -270,7 +283,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
             if self.is_open_connection(core, token)
                 && let Some(conn) = core.table.conn(token.slot)
             {
-                if handshakes_wait && conn.is_handshaking() {
+                if is_spent && conn.awaits_handshake() {
                     self.yielded.push_back(token);
                     continue;
                 }

@@ -13,10 +13,12 @@ use weir_http1::reply_parser::ReplyParser;
 use weir_sys::poll::{self, POLLIN, POLLOUT, PollFd};
 use weir_sys::socket;
 use weir_sys::waker::Waker;
+use weir_tls::client::ClientSession;
 
 use super::health::CheckVerdict;
-use super::open;
 use super::shared::SharedUpstreams;
+use super::transport::Kernel;
+use super::{open, session};
 use crate::config::{Config, HealthCheck, UpstreamServer};
 
 /// Number of bytes read at a time.
@@ -83,6 +85,7 @@ struct CheckedServer<'a> {
 /// A check that is under way.
 struct Attempt {
     fd: OwnedFd,
+    tls: Option<ClientSession>,
     deadline_ns: u64,
     request: Vec<u8>,
     sent: usize,
@@ -129,9 +132,9 @@ impl<'a> Checks<'a> {
         let mut fds = vec![watch(waker.as_fd().as_raw_fd(), POLLIN)];
         let mut checked = Vec::new();
         for (index, server) in self.servers.iter().enumerate() {
-            if let Some(Attempt { fd, request, sent, .. }) = &server.attempt {
-                let events = if *sent < request.len() { POLLOUT } else { POLLIN };
-                fds.push(watch(fd.as_raw_fd(), events));
+            if let Some(attempt) = &server.attempt {
+                let events = if attempt.awaits_room() { POLLOUT } else { POLLIN };
+                fds.push(watch(attempt.fd.as_raw_fd(), events));
                 checked.push(index);
             }
         }
@@ -178,7 +181,7 @@ impl<'a> Checks<'a> {
         if let Some(is_down) = server.verdict.note(passed, rise, fall) {
             self.shared.set_down(server.upstream, server.index, is_down);
             let state = if is_down { "down" } else { "up again" };
-            let (name, address) = (server.name, &server.server.address);
+            let (name, address) = (server.name, server.server);
             (self.tell)(&format!("upstream {name}: {address} is {state}"));
         }
     }
@@ -204,6 +207,7 @@ impl CheckedServer<'_> {
         );
         Ok(Attempt {
             fd: open(&self.server.address)?,
+            tls: session(self.server)?,
             deadline_ns: now_ns + self.check.timeout_ns,
             request,
             sent: 0,
@@ -213,11 +217,34 @@ impl CheckedServer<'_> {
 }
 
 impl Attempt {
+    /// Returns whether it waits for room in the socket, and not for bytes.
+    fn awaits_room(&self) -> bool {
+        match &self.tls {
+            Some(tls) if tls.is_handshaking() => tls.is_sending(),
+            Some(tls) => tls.is_sending() || self.sent < self.request.len(),
+            None => self.sent < self.request.len(),
+        }
+    }
+
+    fn write(&mut self) -> io::Result<usize> {
+        let unsent = self.request.get(self.sent..).unwrap_or_default();
+        match &mut self.tls {
+            Some(tls) => tls.send(&mut Kernel(self.fd.as_fd()), unsent),
+            None => socket::write(self.fd.as_fd(), unsent, false),
+        }
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            Some(tls) => tls.receive(&mut Kernel(self.fd.as_fd()), into),
+            None => socket::read_slice(self.fd.as_fd(), into),
+        }
+    }
+
     /// Sends and receives what it can. Returns whether the server is well, once that is known.
     fn proceed(&mut self) -> Option<bool> {
-        let unsent = self.request.get(self.sent..).unwrap_or_default();
-        if !unsent.is_empty() {
-            return match socket::write(self.fd.as_fd(), unsent, false) {
+        if self.sent < self.request.len() {
+            return match self.write() {
                 Ok(bytes) => {
                     self.sent += bytes;
                     None
@@ -226,7 +253,7 @@ impl Attempt {
             };
         }
         let mut buffer = [0; READ_BYTES];
-        match socket::read_slice(self.fd.as_fd(), &mut buffer) {
+        match self.read(&mut buffer) {
             Ok(0) => Some(false),
             Ok(bytes) => {
                 let received = buffer.get(..bytes).unwrap_or_default();

@@ -7,6 +7,7 @@ mod health;
 pub(crate) mod ring_io;
 pub(crate) mod shared;
 pub(crate) mod sockets;
+mod transport;
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,8 +21,9 @@ use weir_stats::Counters;
 use weir_sys::pipe::Pipe;
 use weir_sys::waker::Waker;
 use weir_sys::{client, socket};
+use weir_tls::client::ClientSession;
 
-use crate::config::{Config, UpstreamAddress};
+use crate::config::{Config, UpstreamAddress, UpstreamServer};
 use shared::{Grant, Landing, SharedUpstreams, Whose};
 use sockets::Sockets;
 
@@ -279,10 +281,11 @@ impl Upstreams {
                 return Ok(slot);
             }
             counters.upstream_connects.one();
-            match open(&self.config.upstreams[upstream].servers[server].address) {
-                Ok(fd) => {
+            let target = &self.config.upstreams[upstream].servers[server];
+            match open(&target.address).and_then(|fd| Ok((fd, session(target)?))) {
+                Ok((fd, tls)) => {
                     self.shared.begin(upstream, server);
-                    return Ok(self.sockets.add(fd, upstream, server, client));
+                    return Ok(self.sockets.add(fd, upstream, server, client, tls));
                 }
                 Err(error) => {
                     self.shared.health(upstream, server).note_failure(shared_ns);
@@ -366,6 +369,15 @@ pub(crate) fn count_refusal(reason: Reason, counters: &mut Counters) {
         Reason::Stale => counters.upstream_stale.one(),
         Reason::Excess => counters.upstream_excess.one(),
     }
+}
+
+/// Begins a session of TLS with a server; `None` without TLS.
+///
+/// # Errors
+/// There is no randomness.
+fn session(server: &UpstreamServer) -> io::Result<Option<ClientSession>> {
+    let session = server.tls.as_ref().map(|connector| connector.session());
+    session.transpose().map_err(io::Error::other)
 }
 
 /// Opens a socket, and begins to connect it.

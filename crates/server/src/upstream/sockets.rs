@@ -9,8 +9,10 @@ use weir_dispatch::readiness::{Interest, Token};
 use weir_dispatch::slots::{SlotSearch, Slots};
 use weir_sys::descriptor::SharedFd;
 use weir_sys::socket;
+use weir_tls::client::{ClientSession, Failure};
 
 use super::ring_io::RingIo;
+use super::transport::Kernel;
 
 /// Maximum number of connections of one loop.
 const SOCKETS_MAX: usize = 1 << 20;
@@ -40,6 +42,8 @@ pub(crate) struct UpstreamSocket {
     idle_since_ns: u64,
     /// Bytes that a ring receives and sends for it; `None` where calls are made on the socket.
     pub ring: Option<Box<RingIo>>,
+    /// TLS, which begins with the first byte; never on a ring.
+    tls: Option<Box<ClientSession>>,
 }
 
 impl UpstreamSocket {
@@ -62,6 +66,11 @@ impl UpstreamSocket {
     /// # Errors
     /// WouldBlock where there is nothing; errors of recv(2).
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if let Some(tls) = &mut self.tls {
+            let read = tls.receive(&mut Kernel(self.fd.as_fd()), into);
+            self.note_drained();
+            return read;
+        }
         let read = match &mut self.ring {
             Some(ring) => ring.read(into),
             None => socket::read_slice(self.fd.as_fd(), into),
@@ -82,20 +91,88 @@ impl UpstreamSocket {
         (self.is_ready, self.blocked[0]) = (false, true);
     }
 
+    /// Records that nothing is left to be read, if TLS has found that.
+    fn note_drained(&mut self) {
+        if self.tls.as_ref().is_some_and(|tls| tls.is_drained()) {
+            self.note_empty();
+        }
+    }
+
     /// Sends some of `bytes`.
     ///
     /// # Errors
     /// WouldBlock where there is no room, or no connection yet; errors of send(2).
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(tls) = &mut self.tls {
+            // A handshake reads; afterwards nothing is known that was not known before.
+            let reads = tls.is_handshaking();
+            let sent = tls.send(&mut Kernel(self.fd.as_fd()), bytes);
+            if reads {
+                self.note_drained();
+            }
+            return sent;
+        }
         match &mut self.ring {
             Some(ring) => ring.write(bytes),
             None => socket::write(self.fd.as_fd(), bytes, false),
         }
     }
 
+    /// Sends what was taken by an earlier call and is not sent yet, where that is done by calls.
+    ///
+    /// # Errors
+    /// WouldBlock where there is no room; errors of send(2).
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        match &mut self.tls {
+            Some(tls) if !tls.is_handshaking() => tls.flush(&mut Kernel(self.fd.as_fd())),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns whether bytes written are still to be sent.
     pub(crate) fn is_sending(&self) -> bool {
         self.ring.as_ref().is_some_and(|ring| ring.is_sending())
+            || self.tls.as_ref().is_some_and(|tls| tls.is_sending())
+    }
+
+    /// Says that nothing follows, behind what was sent before, and shuts down the sending side.
+    ///
+    /// # Errors
+    /// Errors of shutdown(2).
+    pub(crate) fn shutdown_write(&mut self) -> io::Result<()> {
+        self.end_tls();
+        socket::shutdown_write(self.fd.as_fd())
+    }
+
+    /// Says that nothing follows, in TLS. Without room for it, that is lost.
+    fn end_tls(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.end();
+            let _ = tls.flush(&mut Kernel(self.fd.as_fd()));
+        }
+    }
+
+    /// Returns whether its TLS handshake has resumed an earlier session; `None` without TLS.
+    pub(crate) fn is_resumed(&self) -> Option<bool> {
+        self.tls.as_ref()?.is_resumed()
+    }
+
+    /// Returns why TLS has failed, if it has.
+    pub(crate) fn tls_failure(&self) -> Option<Failure> {
+        self.tls.as_ref()?.failure()
+    }
+
+    /// Returns what it is to be watched for, where `interest` is what its request waits for: what
+    /// TLS waits for comes first.
+    fn interest(&self, interest: Interest) -> Interest {
+        let Some(tls) = &self.tls else { return interest };
+        match (tls.is_handshaking(), tls.is_sending()) {
+            (true, true) => Interest::Write,
+            (true, false) => Interest::Read,
+            (false, true) if interest == Interest::Read => Interest::Either,
+            (false, true) if interest == Interest::Nothing => Interest::Write,
+            (false, _) => interest,
+        }
     }
 }
 
@@ -166,6 +243,7 @@ impl Sockets {
         upstream: usize,
         server: usize,
         client: Token,
+        tls: Option<ClientSession>,
     ) -> u32 {
         let socket = UpstreamSocket {
             fd: Arc::new(fd),
@@ -181,6 +259,7 @@ impl Sockets {
             is_changed: false,
             idle_since_ns: 0,
             ring: self.is_on_ring.then(Box::default),
+            tls: tls.map(Box::new),
         };
         // Each belongs to a client, of whom there are fewer, or is idle, and those are few.
         let slot = self.slots.allocate().unwrap_or(SOCKETS_MAX as u32);
@@ -244,7 +323,8 @@ impl Sockets {
     pub(crate) fn close(&mut self, slot: u32) {
         let token = self.token(slot);
         let Some(entry) = self.entries.get_mut(slot as usize) else { return };
-        if let Some(socket) = entry.1.take() {
+        if let Some(mut socket) = entry.1.take() {
+            socket.end_tls();
             self.slots.free(slot);
             self.closed.push((token, socket));
         }
@@ -272,6 +352,7 @@ impl Sockets {
     /// Has a connection watched for `interest`.
     pub(crate) fn want(&mut self, slot: u32, interest: Interest) {
         let Some(socket) = self.get(slot) else { return };
+        let interest = socket.interest(interest);
         socket.wanted = interest;
         if socket.registered != Some(interest) || socket.blocked != [false; 2] {
             self.change(slot);

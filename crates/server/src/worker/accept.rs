@@ -30,6 +30,10 @@ impl<M: Model> Worker<M> {
 
     /// Makes one accept of a phase, if the policy allows another; returns whether to continue.
     pub(crate) fn accept_one(&mut self, index: usize, phase: &mut AcceptPhase) -> bool {
+        // What is deferred begins no handshake yet.
+        if phase.decision.order == Order::Oldest && self.core.handshakes_fill(index) {
+            phase.take_no_more();
+        }
         if !self.may_continue(phase) {
             return false;
         }
@@ -121,7 +125,8 @@ impl<M: Model> Worker<M> {
         let (now_ns, view) = (core.context.now_ns(), core.view());
         let Some(listener) = core.listeners.get_mut(index) else { return Decision::default() };
         let iterations_since = listener.iterations_since(core.iterations, is_ready);
-        listener.decide(now_ns, &View { iterations_since, ..view }, &mut core.context.counters);
+        let view = View { iterations_since, is_tls: listener.is_tls(), ..view };
+        listener.decide(now_ns, &view, &mut core.context.counters);
         let decision = listener.decision;
         core.apply_decisions();
         decision

@@ -135,7 +135,8 @@ impl<M: Model> Worker<M> {
     /// serves the others, newest first, for as long as the policy lets an accept-phase take.
     pub(crate) fn serve_deferred(&mut self) {
         let Some(until_ns) = self.refuse_stale() else { return };
-        while self.serve_newest()
+        while !self.core.context.tls_budget.is_spent()
+            && self.serve_newest()
             && !self.model.has_unserved()
             && self.core.context.read_clock_ns() < until_ns
         {}

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_accept::{Decision, Deferred, View};
+use weir_accept::{Decision, Deferred, TlsWork, View};
 use weir_dispatch::readiness::Token;
 use weir_dispatch::timers::TimerWheel;
 use weir_stats::{CallRow, LoopReport};
@@ -39,6 +39,8 @@ pub(crate) struct Work {
     began_ns: Option<u64>,
     /// Number of items at which the clock is read next.
     clock_read_at: u64,
+    /// TLS handshakes before it; `None` before it begins.
+    tls_before: Option<TlsWork>,
 }
 
 /// Components from which a worker is created.
@@ -167,7 +169,7 @@ impl<C> LoopCore<C> {
         }
     }
 
-    /// Returns the data available to a policy, except for the iterations since its last phase.
+    /// Returns the data available to a policy, except for what depends on its listener.
     pub(crate) fn view(&self) -> View {
         View {
             open: self.table.open_count(),
@@ -183,6 +185,8 @@ impl<C> LoopCore<C> {
             work_items: self.work_items,
             work_ns: self.work_ns,
             deferred: self.deferred.len(),
+            tls: self.context.tls_work,
+            is_tls: false,
             saturated: false,
         }
     }
@@ -191,7 +195,8 @@ impl<C> LoopCore<C> {
     pub(crate) fn begin_work(&self, items: usize) -> Work {
         let is_timed = items > 1 || self.is_alert();
         let began_ns = is_timed.then(|| self.context.read_clock_ns());
-        Work { items: 0, began_ns, clock_read_at: 1 }
+        let tls_before = Some(self.context.tls_work);
+        Work { items: 0, began_ns, clock_read_at: 1, tls_before }
     }
 
     /// Returns whether a work-phase has used up its time before other phases are due.
@@ -211,7 +216,7 @@ impl<C> LoopCore<C> {
     pub(crate) fn begin_iteration(&mut self) {
         self.context.tick();
         self.context.write_budget.begin_iteration();
-        self.context.handshake_budget.begin_iteration();
+        self.context.tls_budget.begin_round();
         self.iterations += 1;
     }
 
@@ -322,7 +327,7 @@ impl<C> LoopCore<C> {
 
     /// Records a work-phase that has ended.
     pub(crate) fn note_work(&mut self, work: Work) {
-        let Work { items, began_ns, .. } = work;
+        let Work { items, began_ns, tls_before, .. } = work;
         if items > 0 {
             self.context.counters.work_phases.one();
             self.context.counters.work_items.add(items);
@@ -334,6 +339,16 @@ impl<C> LoopCore<C> {
         self.work_ns = if items > 1 { spent_ns } else { 0 };
         self.served += items;
         self.served_ns += spent_ns;
+        if let Some(before) = tls_before {
+            self.context.tls_work.note_work(before);
+        }
+    }
+
+    /// Returns whether a listener's connections are left where they are, because handshakes have
+    /// used up their share of this iteration, or those of earlier connections wait for it.
+    pub(crate) fn handshakes_fill(&self, index: usize) -> bool {
+        let is_full = self.context.tls_budget.is_spent() || self.context.tls_work.waiting > 0;
+        is_full && self.listeners.get(index).is_some_and(Listener::is_tls)
     }
 
     /// Returns the number of an unanswered report request, and marks it as answered.

@@ -14,6 +14,9 @@ impl Simulation<'_> {
     /// Begins another accept, if the phase allows one.
     pub(super) fn accept(&mut self, core: u32) -> Option<(Step, u64)> {
         let state = &mut self.cores[core as usize];
+        if state.phase.decision.order == Order::Oldest && state.handshakes_fill() {
+            state.phase.take_no_more();
+        }
         if !state.phase.may_continue(false, || self.now_ns) {
             return None;
         }
@@ -126,7 +129,7 @@ impl Simulation<'_> {
 
     pub(super) fn serve_newest(&mut self, core: u32, until_ns: u64, first: bool) {
         let state = &mut self.cores[core as usize];
-        if !first && self.now_ns >= until_ns {
+        if !first && self.now_ns >= until_ns || state.tls_budget.is_spent() {
             return;
         }
         let Some(newest) = state.deferred.pop_newest() else { return };

@@ -4,7 +4,7 @@
 use weir_accept::{Refusal, Share, Source};
 
 use super::core::{CloseReason, Core, Step};
-use crate::connections::{Conn, NEVER, SocketState, Token};
+use crate::connections::{Conn, NEVER, SocketState, TlsState, Token};
 use crate::events::{Answer, Event};
 use crate::rng::Draw;
 use crate::simulation::Simulation;
@@ -28,8 +28,13 @@ impl Simulation<'_> {
         let (request_rng, scenario) = (self.request_rng, self.scenario);
         let costs = &scenario.costs;
         let Conn { client, socket, .. } = self.conns.get(token)?;
+        self.cores[socket.core as usize].serve_began_ns = self.now_ns;
         if socket.replying {
             return Some(costs.write);
+        }
+        if socket.awaits_handshake() {
+            let (session, connects) = (client.session, client.connects);
+            return Some(costs.read + self.handshake_begin_ns(session, connects) + costs.write);
         }
         if !socket.has_request {
             return Some(costs.read);
@@ -37,11 +42,16 @@ impl Simulation<'_> {
         let uniform = request_rng.draw(Draw::Service, client.session, client.request);
         let service_ns = scenario.classes[client.class as usize].service.at(uniform);
         let reply_ns = if scenario.eager { costs.write } else { costs.epoll_ctl };
-        Some(costs.read + service_ns + reply_ns)
+        let is_first = matches!(socket.tls, TlsState::Answered(_));
+        let end_ns = scenario.tls.filter(|_| is_first).map_or(0, |tls| tls.end_ns);
+        Some(costs.read + end_ns + service_ns + reply_ns)
     }
 
     pub(super) fn served(&mut self, core: u32, token: Token) {
         let eager = self.scenario.eager;
+        if self.handshake_served(core, token) {
+            return;
+        }
         let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
         let (had_request, had_bytes) = (socket.has_request, socket.has_bytes);
         socket.has_bytes = false;
@@ -199,6 +209,11 @@ impl Simulation<'_> {
         if matches!(socket.state, SocketState::Deferred | SocketState::Open) {
             state.known.open -= 1;
             state.watched = true;
+            match socket.tls {
+                TlsState::Over => {}
+                TlsState::Awaited => state.known.tls.in_vain.add(0),
+                TlsState::Answered(spent_ns) => state.known.tls.in_vain.add(spent_ns),
+            }
         }
         socket.state = SocketState::Closed;
         self.conns.tidy(token);

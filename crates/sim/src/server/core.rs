@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use weir_accept::{AcceptPhase, Deferred, Policy, Shares, View, Wanted};
+use weir_accept::{AcceptPhase, Deferred, Policy, Shares, TlsBudget, TlsWork, View, Wanted};
 
 use crate::connections::Token;
 use crate::filter::Filter;
@@ -96,6 +96,14 @@ pub(crate) struct Core {
     /// Shares of the sources served on open connections.
     pub(super) shares: Shares,
     pub(super) work_began_ns: u64,
+    /// Handshakes before the work-phase.
+    pub(super) tls_before: TlsWork,
+    /// Time for TLS handshakes in this iteration.
+    pub(super) tls_budget: TlsBudget,
+    /// Start of the service in progress.
+    pub(super) serve_began_ns: u64,
+    /// Connections whose TLS handshake waits for its share of an iteration.
+    pub(super) yielded: Vec<Token>,
     /// Connections served in the current work-phase.
     pub(super) working: u64,
     pub(super) phase: AcceptPhase,
@@ -131,6 +139,10 @@ impl Core {
             known: View::default(),
             shares: Shares::new(OPEN_BURST),
             work_began_ns: 0,
+            tls_before: TlsWork::default(),
+            tls_budget: TlsBudget::default(),
+            serve_began_ns: 0,
+            yielded: Vec::new(),
             working: 0,
             phase: AcceptPhase::default(),
             deferred: Deferred::default(),
@@ -141,9 +153,10 @@ impl Core {
     }
 
     /// Builds the policy's view; `is_listener_ready` is true when the listener is ready.
-    pub(super) fn view(&self, open_max: usize, is_listener_ready: bool) -> View {
+    pub(super) fn view(&self, scenario: &Scenario, is_listener_ready: bool) -> View {
         View {
-            open_max,
+            open_max: scenario.open_max,
+            is_tls: scenario.tls.is_some(),
             iterations_since: self.iterations - self.accepted_iteration
                 + u64::from(!is_listener_ready),
             deferred: self.deferred.len(),

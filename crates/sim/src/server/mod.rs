@@ -9,6 +9,7 @@ mod accept;
 mod connection;
 mod core;
 mod phase;
+mod tls;
 mod work;
 
 use weir_accept::SynDecision;
@@ -75,6 +76,7 @@ impl Simulation<'_> {
             Step::Accept => return self.accept(core),
             Step::Inspect(_) | Step::WorkInspect(_) => costs.tcp_info,
             Step::Work(token) => return self.work(token),
+            Step::Serve(token) if self.yields(core, token) => return None,
             Step::Serve(token) => self.serve_cost_ns(token)?,
             Step::Watch(token) => self.watch_cost_ns(token),
             Step::Refuse(_) => self.refuse_cost_ns(),
@@ -100,7 +102,7 @@ impl Simulation<'_> {
             Step::Finish { accepts } => self.finish(core, accepts),
             Step::ServeDeferred => self.serve_deferred(core),
             Step::ServeNewest(until_ns, first) => self.serve_newest(core, until_ns, first),
-            Step::WorkBegin => self.cores[core as usize].work_began_ns = self.now_ns,
+            Step::WorkBegin => self.work_begins(core),
             Step::WorkInspect(token) => self.work_inspected(core, token),
             Step::WorkEnd => self.work_ends(core),
             Step::Serve(token) => self.served(core, token),
@@ -117,7 +119,8 @@ impl Simulation<'_> {
         let due_ns = state.policy.due_ns();
         let is_listener_ready = state.watched && state.listener.queued() > 0;
         let consults = due_ns.is_some_and(|due_ns| due_ns <= self.now_ns);
-        let idle = state.ready.is_empty() && state.expired.is_empty() && state.deferred.is_empty();
+        let has_yielded = !state.yielded.is_empty() || !state.deferred.is_empty();
+        let idle = state.ready.is_empty() && state.expired.is_empty() && !has_yielded;
         if idle && !is_listener_ready && !consults {
             return self.sleep(core, due_ns);
         }
@@ -139,8 +142,11 @@ impl Simulation<'_> {
         let later = state.ready.split_off(count);
         let reported = std::mem::replace(&mut state.ready, later);
         state.working = 0;
-        state.known.ready = reported.len() as u64;
-        state.steps.extend(reported.into_iter().rev().map(Step::Work));
+        let yielded = std::mem::take(&mut state.yielded);
+        state.known.ready = (reported.len() + yielded.len()) as u64;
+        state.known.tls.waiting = yielded.len() as u64;
+        state.tls_budget.begin_round();
+        state.steps.extend(yielded.into_iter().chain(reported).rev().map(Step::Work));
         state.steps.extend([Step::WorkBegin, Step::ServeDeferred, Step::Consult]);
         if is_listener_ready {
             state.steps.push(Step::AskPolicy { accepts: true });

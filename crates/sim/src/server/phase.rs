@@ -25,8 +25,7 @@ impl Simulation<'_> {
     pub(super) fn ask_policy(&mut self, core: u32, accepts: bool) -> (Step, u64) {
         self.make_room(core);
         let state = &mut self.cores[core as usize];
-        let wanted =
-            state.policy.wants(state.clock_ns, &state.view(self.scenario.open_max, accepts));
+        let wanted = state.policy.wants(state.clock_ns, &state.view(self.scenario, accepts));
         let queue_ns = if wanted.queue { self.scenario.costs.tcp_info } else { 0 };
         (Step::Decide(wanted, accepts), queue_ns)
     }
@@ -36,7 +35,7 @@ impl Simulation<'_> {
         let queue = wanted.queue.then(|| state.listener.queued());
         state.filter.see(self.now_ns, queue);
         let signals = Signals { queue, syns: state.filter.syns() };
-        let view = state.view(self.scenario.open_max, accepts);
+        let view = state.view(self.scenario, accepts);
         let was_overloaded = state.policy.is_overloaded();
         let decision = state.policy.decide(state.clock_ns, &view, &signals);
         let overloaded = state.policy.is_overloaded();

@@ -23,8 +23,12 @@ impl Simulation<'_> {
             return None;
         }
         socket.ready = false;
-        state.working += 1;
         state.known.ready -= 1;
+        if self.yields(core, token) {
+            return None;
+        }
+        let state = &mut self.cores[core as usize];
+        state.working += 1;
         if state.phase.decision.inspect_open && !replying {
             return Some((Step::WorkInspect(token), self.scenario.costs.tcp_info));
         }
@@ -40,6 +44,8 @@ impl Simulation<'_> {
         state.iterations += 1;
         state.clock_ns = self.now_ns;
         state.queue_left = false;
+        state.known.tls.waiting = state.yielded.len() as u64;
+        state.tls_budget.begin_round();
         let accepts = state.watched && state.listener.queued() > 0;
         state.steps.extend([Step::WorkBegin, Step::ServeDeferred, Step::AskPolicy { accepts }]);
     }
@@ -67,8 +73,15 @@ impl Simulation<'_> {
         self.record_refusal(core, token);
     }
 
+    pub(super) fn work_begins(&mut self, core: u32) {
+        let state = &mut self.cores[core as usize];
+        state.work_began_ns = self.now_ns;
+        state.tls_before = state.known.tls;
+    }
+
     pub(super) fn work_ends(&mut self, core: u32) {
         let state = &mut self.cores[core as usize];
+        state.known.tls.note_work(state.tls_before);
         state.known.work_items = state.working;
         // One alone keeps nobody waiting.
         let spent_ns = self.now_ns - state.work_began_ns;

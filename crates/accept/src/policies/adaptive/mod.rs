@@ -214,9 +214,12 @@ impl Adaptive {
         }
     }
 
-    /// Returns the work in hand for ready connections, nanoseconds.
+    /// Returns the work in hand for ready connections, nanoseconds: a handshake for those that
+    /// begin with one, and a work item for others.
     fn in_hand_ns(&self, view: &View) -> f64 {
-        view.ready as f64 * self.cost.item_ns()
+        let handshakes = view.tls.waiting;
+        let items = view.ready.saturating_sub(handshakes);
+        items as f64 * self.cost.item_ns() + handshakes as f64 * self.cost.handshake_ns()
     }
 
     /// Judges whether the work in hand is an overload by itself, which lasts until the work is
@@ -338,6 +341,7 @@ impl Policy for Adaptive {
         if self.controls == Controls::NONE {
             return Decision::accept(self.ramp.budget(view));
         }
+        self.cost.set_tls(view.is_tls);
         let asked = self.overload.is_some() || self.ramp.is_queued(view);
         let fresh = asked && self.asks(now_ns);
         if fresh {

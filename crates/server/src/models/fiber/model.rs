@@ -244,6 +244,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
     /// next.
     fn cut_work(&mut self) {
         self.core.cut_work(self.model.work, self.model.run_queue.runnable());
+        self.model.driver.note_waiting_handshakes(&mut self.core);
         self.model.work = Work::default();
         self.handle_waker();
         let mut fetched = Vec::new();
