@@ -467,7 +467,7 @@ fn options_that_make_no_sense_get_one_sentence() {
     for (options, sentence) in [
         (&["proxy"][..], "URL"),
         (&["proxy", "127.0.0.1:1"], "none of http://HOST:PORT"),
-        (&["proxy", "https://127.0.0.1"], "plain HTTP only"),
+        (&["proxy", "ftp://127.0.0.1"], "is none of http://"),
         (
             &["proxy", "http://127.0.0.1:1", "--arch", "threads", "--preset", "accept1"],
             "forwards no requests",

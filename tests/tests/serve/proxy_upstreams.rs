@@ -82,10 +82,7 @@ fn a_wrong_table_is_told_with_its_place() {
         (format!("{app}queue-target = 'x'\n{route}"), "line 4, column 16: invalid value 'x'"),
         (format!("{app}{app}{route}"), "line 5, column 8: the name app is taken"),
         (format!("{app}[[route]]\nupstream = 'b'\n"), "line 5, column 12: there is no upstream b"),
-        (
-            app.replace("http:", "https:") + route,
-            "line 3, column 12: https://127.0.0.1:1: a server",
-        ),
+        (app.replace("http:", "ftp:") + route, "line 3, column 12: ftp://127.0.0.1:1 is none of"),
         (app.to_owned(), "upstream app: no route leads to it"),
     ] {
         let config = write_config(&root, &text);
