@@ -10,13 +10,15 @@ use weir_load::config::PATH_PRESETS;
 use weir_load::measure::ErrorKind;
 use weir_load::workload::NamedWorkload;
 use weir_server::accept::PolicyName;
-use weir_server::{OUTPUTS, PRESETS, Preset, accept, architecture, readiness, slots, stats};
+use weir_server::{
+    LOG_FIELDS, OUTPUTS, PRESETS, Preset, accept, architecture, readiness, slots, stats,
+};
 
 use crate::forwarding::options::EACH;
 use crate::sites::options::{RouteKeys, Settings, SiteKeys};
 
 /// Names of the tables.
-pub(crate) const NAMES: [&str; 30] = [
+pub(crate) const NAMES: [&str; 31] = [
     "architectures",
     "architecture-options",
     "architecture-presets",
@@ -25,6 +27,7 @@ pub(crate) const NAMES: [&str; 30] = [
     "mechanism-options",
     "slot-searches",
     "output-paths",
+    "log-fields",
     "presets",
     "options",
     "site-keys",
@@ -60,6 +63,7 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         "mechanism-options" => mechanism_options(),
         "slot-searches" => slot_searches(),
         "output-paths" => output_paths(),
+        "log-fields" => log_fields(),
         "presets" => presets(),
         "options" => options(find(cli, &["serve"]), |arg| {
             !is_of_upstreams(arg) && !is_of_cache(arg) && !is_of_tls(arg)
@@ -245,6 +249,16 @@ fn output_paths() -> String {
     table(
         ["output path", "what it is", "source"],
         OUTPUTS.iter().map(|row| [code(row.spelling), row.summary.into(), row.source.into()]),
+    )
+}
+
+fn log_fields() -> String {
+    table(
+        ["field", "what it is", "in the journal"],
+        LOG_FIELDS.iter().map(|row| {
+            let journal = if row.journal.is_empty() { String::new() } else { code(row.journal) };
+            [code(&format!("{{{}}}", row.name)), row.help.into(), journal]
+        }),
     )
 }
 

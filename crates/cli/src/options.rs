@@ -8,7 +8,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use weir_server::accept::{self, Controls, Limit, Refusal, SynFilter};
 use weir_server::sites::UnknownHost;
 use weir_server::sites::hosts::HostPattern;
-use weir_server::{Address, OUTPUTS, PRESETS, Status, architecture, readiness, slots};
+use weir_server::{Address, LogFormat, OUTPUTS, PRESETS, Status, architecture, readiness, slots};
 
 use crate::caching::CacheOptions;
 use crate::clients::ClientOptions;
@@ -296,13 +296,24 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "HOST", value_parser = HostPattern::parse)]
     pub allowed_host: Vec<HostPattern>,
 
-    /// Log requests to a file, or to standard output with `-`; a SIGHUP opens the file again
+    /// Log requests to a file, or to standard output with `-`; a SIGHUP opens the file again. To
+    /// the system's logger with `syslog:` (RFC 5424, /dev/log) or to journald with `journald:`;
+    /// another socket may follow the colon
     #[arg(long, value_name = "FILE|-")]
     pub access_log: Option<PathBuf>,
 
-    /// The access log's format
-    #[arg(long, value_name = "FORMAT", default_value = "combined")]
-    pub log_format: LogStyle,
+    /// The access log's format: combined, json, or text with fields in braces, such as
+    /// `{remote} "{request}" {status}` (listed in docs/serve.md)
+    #[arg(long, value_name = "FORMAT", default_value = "combined",
+          value_parser = values::log_format)]
+    pub log_format: LogFormat,
+
+    /// Give each request an identifier: what a --trusted-proxy says in X-Request-Id, or a random
+    /// one. It is in the log, and upstreams are told it in X-Request-Id
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
+          default_missing_value = "on", action = ArgAction::Set, default_value = "off",
+          hide_default_value = true, hide_possible_values = true)]
+    pub request_id: OnOff,
 
     /// Write the statistics to a file at the end, and at a SIGUSR1
     #[arg(long, value_name = "FILE")]
@@ -441,13 +452,6 @@ impl From<UnknownHostChoice> for UnknownHost {
             UnknownHostChoice::NotFound => Self::Status(Status::NOT_FOUND),
         }
     }
-}
-
-/// A log format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogStyle {
-    Combined,
-    Json,
 }
 
 fn architectures() -> PossibleValuesParser {

@@ -1,10 +1,11 @@
 //! Parsers for values on the command line: sizes, durations, lists. Pure.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use weir_server::Address;
+use weir_server::{Address, LogFormat, LogPattern};
 
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -48,6 +49,15 @@ fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
     let number: f64 = digits.parse().ok()?;
     (number.is_finite() && number >= 0.0).then_some(number * factor)
+}
+
+/// Parses the format of an access log.
+pub(crate) fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "combined" => Ok(LogFormat::Combined),
+        "json" => Ok(LogFormat::Json),
+        pattern => LogPattern::parse(pattern).map(|pattern| LogFormat::Pattern(Arc::new(pattern))),
+    }
 }
 
 /// Parses an address: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, `:8080`,

@@ -27,6 +27,8 @@ pub(crate) struct Fields<'b> {
     accept_encoding: Lines<'b>,
     user_agent: Option<&'b [u8]>,
     referer: Option<&'b [u8]>,
+    authorization: Option<&'b [u8]>,
+    request_id: Option<&'b [u8]>,
 }
 
 impl<'b> Fields<'b> {
@@ -44,7 +46,9 @@ impl<'b> Fields<'b> {
             8 if is(b"if-range") => self.if_range.add(value),
             10 if is(b"connection") => self.connection.add(value),
             10 if is(b"user-agent") => _ = self.user_agent.get_or_insert(value),
+            12 if is(b"x-request-id") => _ = self.request_id.get_or_insert(value),
             13 if is(b"if-none-match") => self.if_none_match.push(value),
+            13 if is(b"authorization") => _ = self.authorization.get_or_insert(value),
             14 if is(b"content-length") => return self.add_content_length(value),
             15 if is(b"accept-encoding") => self.accept_encoding.push(value),
             17 if is(b"transfer-encoding") => return self.codings.add(value),
@@ -59,7 +63,7 @@ impl<'b> Fields<'b> {
     pub(crate) fn finish(
         self,
         line: &RequestLine<'b>,
-        head_len: usize,
+        head: &'b [u8],
     ) -> Result<Request<'b>, RequestError> {
         let framing = self.framing(line.version)?;
         let host = self.host(line.version)?;
@@ -80,8 +84,11 @@ impl<'b> Fields<'b> {
             accept_encoding: self.accept_encoding,
             user_agent: self.user_agent,
             referer: self.referer,
+            authorization: self.authorization,
+            request_id: self.request_id,
+            head,
             request_line: line.bytes,
-            head_len,
+            head_len: head.len(),
         })
     }
 
@@ -266,7 +273,7 @@ mod tests {
         for (name, value) in lines {
             fields.add(name.as_bytes(), value.as_bytes()).map_err(|r| r.status.code())?;
         }
-        fields.finish(&line, 0).map_err(|r| r.status.code())
+        fields.finish(&line, b"").map_err(|r| r.status.code())
     }
 
     #[test]

@@ -171,7 +171,7 @@ fn assemble<'b>(
     for (name, value) in lines.filter_map(field_line) {
         fields.add(name, value)?;
     }
-    fields.finish(&line, head.len())
+    fields.finish(&line, head)
 }
 
 /// Parses a head that is complete and fully valid; returns `None` otherwise.
@@ -198,7 +198,7 @@ fn parse_fast<'b>(buf: &'b [u8], limits: &Limits) -> Option<Request<'b>> {
     for field in parsed.headers.iter() {
         fields.add(field.name.as_bytes(), field.value).ok()?;
     }
-    fields.finish(&line, start + parsed_len).ok()
+    fields.finish(&line, buf.get(..start + parsed_len)?).ok()
 }
 
 /// Counts the CRs. `httparse` accepts a CR only before an LF, so a head has as many CRs as lines,

@@ -172,6 +172,12 @@ pub struct Request<'b> {
     pub user_agent: Option<&'b [u8]>,
     /// The first Referer; for logs, which must escape it.
     pub referer: Option<&'b [u8]>,
+    /// The first Authorization.
+    pub authorization: Option<&'b [u8]>,
+    /// The first X-Request-Id.
+    pub request_id: Option<&'b [u8]>,
+    /// The head, including empty lines before and after.
+    pub head: &'b [u8],
     /// The request line without its CRLF: printable ASCII.
     pub request_line: &'b [u8],
     /// Length of the head from the start of the buffer, including empty lines before and after,

@@ -1,5 +1,6 @@
 //! Everything that can be configured about a server. Parses nothing.
 
+mod log;
 mod upstream;
 
 use std::fmt;
@@ -15,15 +16,20 @@ use weir_cache::CacheConfig;
 use weir_content as content;
 use weir_dispatch::readiness;
 use weir_dispatch::slots::SlotSearch;
+use weir_http1::forward;
 use weir_sys::socket::UNKNOWN_PEER;
 use weir_tls::Acceptor;
 
 use crate::architecture;
+use crate::sites::access;
 use crate::sites::hosts::without_port;
 use crate::sites::ruling::{RuleLines, Ruling};
 use crate::sites::{ErrorPage, Rule, RuleIndex, Sites};
 use crate::strategy::Strategy;
 
+pub use log::{
+    AccessLog, LOG_FIELDS, LogField, LogFieldRow, LogFormat, LogPattern, LogTarget, PatternPart,
+};
 pub use upstream::{HealthCheck, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts};
 
 /// Address to listen on.
@@ -66,24 +72,6 @@ pub struct Timeouts {
     pub rate_grace_ns: u64,
     /// Time that a client may take nothing of a reply; 0 is no limit.
     pub stall_ns: u64,
-}
-
-/// Format of an access log's lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// The Combined Log Format of Apache and nginx.
-    Combined,
-    /// A JSON object per line.
-    Json,
-}
-
-/// Destination of an access log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogTarget {
-    /// Standard output.
-    Stdout,
-    /// A file, appended to; reopened at a hang-up signal.
-    File(PathBuf),
 }
 
 /// A directory that a site or a route serves.
@@ -211,8 +199,10 @@ pub struct Config {
     /// Maximum size of a request's body that is read and discarded, bytes; with a larger one the
     /// connection is given up.
     pub body_bytes_max: u64,
-    /// Destination and format of the access log; `None` without one.
-    pub access_log: Option<(LogTarget, LogFormat)>,
+    /// The access log; `None` without one.
+    pub access_log: Option<AccessLog>,
+    /// True if each request has an identifier.
+    pub request_ids: bool,
     /// True to publish the counters in a file of the run directory.
     pub stat_page: bool,
     /// True to ask the kernel how long each accepted connection was in the accept queue.
@@ -250,6 +240,21 @@ impl Config {
     /// Returns whether what an address says of where requests come from is believed.
     pub(crate) fn trusts(&self, address: IpAddr) -> bool {
         self.trusted.iter().any(|each| each.contains(&address.to_canonical()))
+    }
+
+    /// Returns the client of a request with this head, by what trusted proxies say; `None` if it
+    /// has no address.
+    pub(crate) fn client_of(&self, peer: SocketAddr, head: &[u8]) -> Option<IpAddr> {
+        let peer = (peer != UNKNOWN_PEER).then(|| peer.ip());
+        if self.trusted.is_empty() {
+            return peer;
+        }
+        let is_said = |name: &[u8]| name.eq_ignore_ascii_case(b"x-forwarded-for");
+        let said: Vec<_> = forward::lines(head)
+            .filter(|(name, _)| is_said(name))
+            .map(|(_, value)| value)
+            .collect();
+        access::client(peer, said.into_iter(), |address| self.trusts(address))
     }
 
     /// Returns whether a connection from `peer`, [`UNKNOWN_PEER`] on a Unix socket, begins with a

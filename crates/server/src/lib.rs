@@ -24,8 +24,9 @@ mod upstream;
 mod worker;
 
 pub use config::{
-    Address, ClientLimits, Config, Error, HealthCheck, HighPriority, LogFormat, LogTarget,
-    ReplyCache, SiteRoot, Timeouts, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts,
+    AccessLog, Address, ClientLimits, Config, Error, HealthCheck, HighPriority, LOG_FIELDS,
+    LogField, LogFieldRow, LogFormat, LogPattern, LogTarget, PatternPart, ReplyCache, SiteRoot,
+    Timeouts, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts,
 };
 pub use ipnet::IpNet;
 pub use server::{Server, Signal};

@@ -158,8 +158,8 @@ fn start_compressor(config: &Config) -> Result<Option<CompressorThread>, Error> 
 
 /// Starts the writer of the access log, if there is one.
 fn start_log(config: &Config) -> Result<Option<LogWriter>, Error> {
-    let Some((target, format)) = config.access_log.clone() else { return Ok(None) };
-    LogWriter::start(target, format, config.tell).map(Some)
+    let Some(log) = &config.access_log else { return Ok(None) };
+    LogWriter::start(log, config.tell).map(Some)
 }
 
 fn page_of(new: Option<&NewPage>) -> Option<&StatPage> {

@@ -224,6 +224,14 @@ pub fn ids_in_proc() -> (u32, u32) {
     ids.unwrap_or_else(|| (std::process::id(), thread()))
 }
 
+/// Returns the name of this machine, `-` if it has none of printable ASCII: uname(2).
+pub fn host_name() -> String {
+    let uname = rustix::system::uname();
+    let name = uname.nodename().to_str().unwrap_or_default();
+    let is_printable = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_printable { name.to_owned() } else { "-".to_owned() }
+}
+
 /// Returns the time of CLOCK_MONOTONIC, nanoseconds.
 pub fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);

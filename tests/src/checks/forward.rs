@@ -65,6 +65,7 @@ impl<'a> Play<'a> {
             began_unix_ms: 0,
             is_whole: false,
             fields: b"",
+            request_id: None,
             proxy_protocol: None,
             endpoints: None,
             is_tls: false,

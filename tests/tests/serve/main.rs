@@ -20,6 +20,7 @@ mod fuzz_corpus;
 mod http;
 mod instruments;
 mod life;
+mod logs;
 mod mirror;
 mod output;
 mod peers;

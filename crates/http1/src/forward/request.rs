@@ -30,6 +30,9 @@ pub struct RequestFacts<'a> {
     pub is_whole: bool,
     /// Field lines that are added, each ended by CRLF.
     pub fields: &'a [u8],
+    /// Identifier of the request, told as X-Request-Id in place of what the client says; `None` to
+    /// pass that on.
+    pub request_id: Option<&'a [u8]>,
     /// Version of the PROXY protocol by which the server is told of the client's connection; the
     /// request is the only one on its own. `None` without.
     pub proxy_protocol: Option<Version>,
@@ -90,6 +93,9 @@ pub(super) fn write(
     write_origin(out, request, facts, &said);
     out.extend_from_slice(VIA);
     out.extend_from_slice(facts.fields);
+    if let Some(id) = facts.request_id {
+        push(out, b"X-Request-Id", id);
+    }
     match request.framing {
         Framing::None => {}
         Framing::Length(length) => reply::field_u64(out, "Content-Length", length),
@@ -123,6 +129,7 @@ fn write_fields<'b>(
             4 if is(b"host") => continue,
             // One that is not waited for was not meant: HTTP/1.0, or no content.
             6 if is(b"expect") && !request.expect_continue => continue,
+            12 if facts.request_id.is_some() && is(b"x-request-id") => continue,
             7 if is(b"upgrade") => {
                 upgrade = Some(value);
                 continue;

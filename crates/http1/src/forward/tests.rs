@@ -24,6 +24,7 @@ fn request_facts() -> RequestFacts<'static> {
         began_unix_ms: 1_700_000_000_042,
         is_whole: false,
         fields: b"",
+        request_id: None,
         proxy_protocol: None,
         endpoints: None,
         is_tls: false,

@@ -20,16 +20,17 @@ use std::time::Instant;
 use weir_accept::{Claim, Share, Shares, TlsBudget, TlsWork};
 use weir_content::Now;
 use weir_dispatch::readiness::Token;
-use weir_http1::DateField;
+use weir_http1::{DateField, Request};
 use weir_stats::Counters;
 use weir_sys::process::{self, Usage};
+use weir_sys::socket::UNKNOWN_PEER;
 
 use crate::config::Config;
 use crate::upstream::Upstreams;
 use clients::Clients;
 use clock::Clock;
 use forwarded::Background;
-use log::LogBuffer;
+use log::{LogBuffer, LoggedRequest};
 use logins::Logins;
 use output::Output;
 use stores::Stores;
@@ -52,6 +53,15 @@ const OPEN_BURST: u64 = 16;
 
 /// Maximum age of the wall clock's offset, nanoseconds.
 const OFFSET_AGE_NS: u64 = 100_000_000;
+
+/// Maximum length of an identifier that is accepted from a proxy, bytes.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// Returns whether a proxy's identifier of a request may be passed on, and logged as it is.
+fn is_request_id(id: &[u8]) -> bool {
+    let is_safe = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=:@".contains(byte);
+    (1..=REQUEST_ID_BYTES_MAX).contains(&id.len()) && id.iter().all(is_safe)
+}
 
 /// Everything that a connection needs besides its own state.
 pub(crate) struct WorkerContext {
@@ -265,6 +275,46 @@ impl WorkerContext {
         self.boundaries += 1;
         let half = |salt: u8| self.random.hash_one((self.boundaries, self.now_ns, salt));
         format!("{:016x}{:016x}", half(0), half(1)).into_bytes()
+    }
+
+    /// Returns the identifier of a request, if requests have one: that of a trusted proxy, or 128
+    /// random bits.
+    pub(crate) fn request_id(
+        &mut self,
+        request: &Request<'_>,
+        peer: SocketAddr,
+    ) -> Option<Box<[u8]>> {
+        if !self.config.request_ids {
+            return None;
+        }
+        let said = request.request_id.filter(|id| is_request_id(id));
+        match said.filter(|_| peer != UNKNOWN_PEER && self.config.trusts(peer.ip())) {
+            Some(said) => Some(said.into()),
+            None => Some(self.boundary().into()),
+        }
+    }
+
+    /// Returns what the log says of a request; `None` if there is no log.
+    pub(crate) fn logged(
+        &mut self,
+        request: &Request<'_>,
+        peer: SocketAddr,
+    ) -> Option<LoggedRequest> {
+        self.log.as_ref()?;
+        let id = self.request_id(request, peer);
+        self.logged_with_id(request, peer, id)
+    }
+
+    /// Returns what the log says of a request with this identifier; `None` if there is no log.
+    pub(crate) fn logged_with_id(
+        &self,
+        request: &Request<'_>,
+        peer: SocketAddr,
+        id: Option<Box<[u8]>>,
+    ) -> Option<LoggedRequest> {
+        let has_host = self.log.as_ref()?.has_host();
+        let client = self.config.client_of(peer, request.head);
+        Some(LoggedRequest::of(request, client, id, has_host))
     }
 
     /// Returns another handle to the configuration, for when `self` must be free to change.

@@ -15,7 +15,6 @@ use crate::config::Config;
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
 use crate::context::forwarded::{Answered, CachePart, END_WITH_REQUEST_NS, Forward, Place};
-use crate::context::log::LoggedRequest;
 use crate::context::output::Output;
 use crate::context::read_rate::{RateVerdict, ReadRate, ReadRateLimits};
 
@@ -33,6 +32,8 @@ impl Forward {
         let config = context.config();
         let target = &config.upstreams[upstream];
         let (close, client) = (response::closes_after(request, info, context), client_of(info));
+        let request_id = context.request_id(request, info.peer);
+        let logged = context.logged_with_id(request, info.peer, request_id.clone());
         let authority = target.servers[0].authority.as_bytes();
         let facts = RequestFacts {
             host: target.names_server.then_some(authority),
@@ -42,6 +43,7 @@ impl Forward {
             began_unix_ms: context.unix_ns() / 1_000_000,
             is_whole: cache.as_ref().is_some_and(|part| part.stores),
             fields: cache.as_ref().map_or(b"", |part| part.conditions()),
+            request_id: request_id.as_deref(),
             proxy_protocol: target.proxy_protocol,
             endpoints: info.endpoints,
             is_tls: info.is_tls,
@@ -72,7 +74,7 @@ impl Forward {
             attempts: 0,
             is_recorded: false,
             answered: Answered::of(request),
-            logged: context.log.is_some().then(|| LoggedRequest::of(request)),
+            logged,
             is_end_sent: false,
             close,
             moved_ns: now_ns,

@@ -1,16 +1,14 @@
 //! The way of a request to the rule that answers it, where there are sites: whether its host, its
 //! client, its password and its size are as the rule says.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weir_http1::{Framing, Method, Request, Status, forward};
-use weir_sys::socket;
 
 use crate::config::Config;
 use crate::context::WorkerContext;
 use crate::context::logins::Logins;
-use crate::sites::access;
 use crate::sites::cors::OriginIndex;
 use crate::sites::ruling::{Ruling, Verdict};
 use crate::sites::users::{Users, is_basic};
@@ -83,19 +81,6 @@ impl<'a> Desk<'a> {
     }
 }
 
-/// Returns the client of a request with this head, by what trusted proxies say; `None` if it has no
-/// address.
-pub(super) fn client_of(peer: SocketAddr, head: &[u8], config: &Config) -> Option<IpAddr> {
-    let peer = (peer != socket::UNKNOWN_PEER).then(|| peer.ip());
-    if config.trusted.is_empty() {
-        return peer;
-    }
-    let is_said = |name: &[u8]| name.eq_ignore_ascii_case(b"x-forwarded-for");
-    let said: Vec<_> =
-        forward::lines(head).filter(|(name, _)| is_said(name)).map(|(_, value)| value).collect();
-    access::client(peer, said.into_iter(), |address| config.trusts(address))
-}
-
 impl Arriving<'_, '_> {
     /// Finds the rule for the request, and judges the request by it. Allocates nothing, but to have
     /// a password verified, and to read what trusted proxies say.
@@ -147,7 +132,7 @@ impl Arriving<'_, '_> {
 
     fn is_allowed(&self, rule: &Rule, config: &Config) -> bool {
         let Some(list) = &rule.access else { return true };
-        list.allows(client_of(self.peer, self.head, config))
+        list.allows(config.client_of(self.peer, self.head))
     }
 
     fn is_preflight(&self, asks: &Asks<'_>) -> bool {

@@ -641,7 +641,8 @@ impl Reply<'_, '_> {
         self.out.linger |= self.close && self.request.is_some_and(has_body);
         self.out.count(status);
         if self.context.log.is_some() {
-            let request = self.logged.take().or_else(|| self.request.map(LoggedRequest::of));
+            let request =
+                self.logged.take().or_else(|| self.context.logged(self.request?, self.info.peer));
             self.out.records.push(Record {
                 status,
                 peer: self.info.peer,

@@ -102,6 +102,14 @@ impl Users {
     }
 }
 
+/// Returns the name in the value of an Authorization field, whether its password is right or not.
+#[must_use]
+pub(crate) fn name_in(authorization: &[u8]) -> Option<Vec<u8>> {
+    let mut credentials = decode(authorization)?;
+    credentials.truncate(memchr::memchr(b':', &credentials)?);
+    Some(credentials)
+}
+
 /// Returns whether the value of an Authorization field is of this scheme.
 #[must_use]
 pub fn is_basic(authorization: &[u8]) -> bool {

@@ -188,6 +188,7 @@ fn plain() -> Config {
         rate_min: 0,
         body_bytes_max: BODY_BYTES_MAX,
         access_log: None,
+        request_ids: false,
         stat_page: false,
         accept_queue_times: false,
         phase_times: false,

@@ -2,20 +2,20 @@
 //! time. A loop never waits for the disk: when the writer cannot keep up, lines are dropped and
 //! counted. The format of a line is in [`record`].
 
+mod escape;
 mod record;
+mod sink;
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use crate::config::{Error, LogFormat, LogTarget};
+use crate::config::{AccessLog, Error, LogTarget};
 
-use record::ReplyEnd;
 pub(crate) use record::{LoggedRequest, Record};
+use record::{ReplyEnd, rfc3339};
+use sink::Sink;
 
 /// Size, bytes, or age, nanoseconds, at which a batch is handed to the writer.
 const BATCH_BYTES: usize = 32 << 10;
@@ -33,7 +33,7 @@ const BATCHES_WAITING: usize = 64;
 /// A loop's side of the log.
 #[derive(Debug)]
 pub(crate) struct LogBuffer {
-    format: LogFormat,
+    log: AccessLog,
     writer: SyncSender<Message>,
     lines: Vec<u8>,
     line_count: u64,
@@ -63,12 +63,23 @@ impl LogBuffer {
             self.since_ns = now_ns;
         }
         for record in records.drain(..) {
-            record.write(&mut self.lines, self.format, &ReplyEnd { sent_bytes, unix_ns, now_ns });
+            let sent = ReplyEnd { sent_bytes, unix_ns, now_ns };
+            match self.log.target {
+                LogTarget::Journal(_) => {
+                    record.write_journal(&mut self.lines, &self.log.format, &sent);
+                }
+                _ => record.write(&mut self.lines, &self.log.format, &sent),
+            }
             self.line_count += 1;
         }
         if self.lines.len() >= BATCH_BYTES {
             self.flush();
         }
+    }
+
+    /// Returns whether its lines hold the host of a request.
+    pub(crate) fn has_host(&self) -> bool {
+        self.log.has_host()
     }
 
     /// Hands over lines that have waited long enough. To be called regularly.
@@ -108,23 +119,21 @@ impl LogBuffer {
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     messages: SyncSender<Message>,
-    format: LogFormat,
+    log: AccessLog,
     lost: Arc<AtomicU64>,
     ended: Receiver<()>,
 }
 
 impl LogWriter {
     /// Opens the log and starts its writer, so that a wrong path is known before the first request.
-    pub(crate) fn start(
-        target: LogTarget,
-        format: LogFormat,
-        tell: fn(&str),
-    ) -> Result<Self, Error> {
-        let file = open(&target).map_err(|error| fail(&error))?;
+    pub(crate) fn start(log: &AccessLog, tell: fn(&str)) -> Result<Self, Error> {
+        let log = log.clone();
+        let sink = Sink::open(&log.target).map_err(|error| fail(&error))?;
         let (messages, inbox) = sync_channel(BATCHES_WAITING);
         let (end, ended) = sync_channel(0);
         let lost = Arc::new(AtomicU64::new(0));
-        let writer = Writer { target, file, lost: Arc::clone(&lost), last_message: None, tell };
+        let target = log.target.clone();
+        let writer = Writer { target, sink, lost: Arc::clone(&lost), last_message: None, tell };
         std::thread::Builder::new()
             .name("weir-log".into())
             .spawn(move || {
@@ -132,13 +141,13 @@ impl LogWriter {
                 drop(end);
             })
             .map_err(|error| fail(&error))?;
-        Ok(Self { messages, format, lost, ended })
+        Ok(Self { messages, log, lost, ended })
     }
 
     /// Creates a loop's side of the log.
     pub(crate) fn buffer(&self) -> LogBuffer {
         LogBuffer {
-            format: self.format,
+            log: self.log.clone(),
             writer: self.messages.clone(),
             lines: Vec::new(),
             line_count: 0,
@@ -164,28 +173,17 @@ impl LogWriter {
 
 /// Checks whether the log can be opened, on behalf of the processes that will write it.
 pub(crate) fn check(target: &LogTarget) -> Result<(), Error> {
-    open(target).map(drop).map_err(|error| fail(&error))
+    Sink::open(target).map(drop).map_err(|error| fail(&error))
 }
 
 fn fail(why: &dyn std::fmt::Display) -> Error {
     Error(format!("cannot open the access log: {why}"))
 }
 
-fn open(target: &LogTarget) -> io::Result<Box<dyn Write + Send>> {
-    let append = |path: &Path| -> io::Result<File> {
-        let error = |error: io::Error| io::Error::other(format!("{}: {error}", path.display()));
-        OpenOptions::new().create(true).append(true).open(path).map_err(error)
-    };
-    Ok(match target {
-        LogTarget::Stdout => Box::new(io::stdout()),
-        LogTarget::File(path) => Box::new(append(path)?),
-    })
-}
-
 /// State of the writer's thread.
 struct Writer {
     target: LogTarget,
-    file: Box<dyn Write + Send>,
+    sink: Sink,
     lost: Arc<AtomicU64>,
     last_message: Option<Instant>,
     tell: fn(&str),
@@ -195,18 +193,27 @@ impl Writer {
     fn run(mut self, inbox: &Receiver<Message>) {
         while let Ok(message) = inbox.recv() {
             match message {
-                Message::Lines(lines, count) => {
-                    let written = self.file.write_all(&lines).and_then(|()| self.file.flush());
-                    if let Err(error) = written {
-                        self.lost.fetch_add(count, Ordering::Relaxed);
-                        self.tell(&format!("access-log lines lost: {error}"));
-                    }
-                }
-                Message::Reopen => match open(&self.target) {
-                    Ok(again) => self.file = again,
+                Message::Lines(lines, count) => self.write(&lines, count),
+                Message::Reopen => match Sink::open(&self.target) {
+                    Ok(again) => self.sink = again,
                     Err(error) => self.tell(&format!("cannot reopen the access log: {error}")),
                 },
             }
+        }
+    }
+
+    fn write(&mut self, lines: &[u8], count: u64) {
+        let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let time = rfc3339(since_1970.as_nanos() as u64);
+        let (lost, outcome) = self.sink.write(lines, count, &time);
+        let Err(error) = outcome else { return };
+        self.lost.fetch_add(lost, Ordering::Relaxed);
+        self.tell(&format!("access-log lines lost: {error}"));
+        if matches!(self.target, LogTarget::Syslog(_) | LogTarget::Journal(_))
+            && let Ok(again) = Sink::open(&self.target)
+        {
+            // The logger was started anew, perhaps.
+            self.sink = again;
         }
     }
 

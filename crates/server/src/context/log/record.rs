@@ -1,13 +1,15 @@
 //! A line of the access log: what is recorded when a reply begins, and its formatting when the
-//! reply has been sent. Bytes of a client are escaped here, and nowhere else.
+//! reply has been sent. What a client sent goes through [`escape`].
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde_json::json;
 use weir_http1::{Request, imf_date};
 
-use crate::config::LogFormat;
+use super::escape;
+use crate::config::{LOG_FIELDS, LogField, LogFormat, PatternPart};
+use crate::sites::users;
 
 /// Maximum number of bytes logged of input that could not be parsed as a request.
 const UNREAD_BYTES_MAX: usize = 512;
@@ -20,17 +22,31 @@ pub(crate) struct LoggedRequest {
     is_cut: bool,
     referer: Option<Vec<u8>>,
     user_agent: Option<Vec<u8>>,
+    user: Option<Vec<u8>>,
+    host: Option<Vec<u8>>,
+    /// Address of the client, by what trusted proxies say; `None` for the connection's.
+    client: Option<IpAddr>,
+    id: Option<Box<[u8]>>,
 }
 
 impl LoggedRequest {
     /// Creates the entry of a request that was parsed.
-    pub(crate) fn of(request: &Request<'_>) -> Self {
+    pub(crate) fn of(
+        request: &Request<'_>,
+        client: Option<IpAddr>,
+        id: Option<Box<[u8]>>,
+        has_host: bool,
+    ) -> Self {
         let owned = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
         Self {
             line: request.request_line.to_vec(),
             is_cut: false,
             referer: owned(request.referer),
             user_agent: owned(request.user_agent),
+            user: request.authorization.and_then(users::name_in),
+            host: owned(request.host.filter(|_| has_host)),
+            client,
+            id,
         }
     }
 
@@ -44,6 +60,11 @@ impl LoggedRequest {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let shown = line.get(..UNREAD_BYTES_MAX).unwrap_or(line);
         Self { line: shown.to_vec(), is_cut: shown.len() < line.len(), ..Self::default() }
+    }
+
+    /// Returns a word of the request line.
+    fn word(&self, index: usize) -> Option<&[u8]> {
+        self.line.split(|&byte| byte == b' ').nth(index).filter(|word| !word.is_empty())
     }
 }
 
@@ -73,101 +94,136 @@ pub(super) struct ReplyEnd {
 
 impl Record {
     /// Appends the log line to `out`.
-    pub(super) fn write(&self, out: &mut Vec<u8>, format: LogFormat, sent: &ReplyEnd) {
-        let body_sent = sent.sent_bytes.saturating_sub(self.body_start).min(self.body_bytes);
+    pub(super) fn write(&self, out: &mut Vec<u8>, format: &LogFormat, sent: &ReplyEnd) {
         match format {
-            LogFormat::Combined => self.write_combined(out, body_sent, sent.unix_ns),
-            LogFormat::Json => {
-                let duration_ns = sent.now_ns.saturating_sub(self.began_ns);
-                self.write_json(out, body_sent, sent.unix_ns, duration_ns);
+            LogFormat::Combined => self.write_combined(out, sent),
+            LogFormat::Json => self.write_json(out, sent),
+            LogFormat::Pattern(pattern) => {
+                for part in pattern.parts() {
+                    match part {
+                        PatternPart::Text(text) => out.extend_from_slice(text.as_bytes()),
+                        PatternPart::Field { field, is_quoted } => {
+                            self.write_field(out, *field, *is_quoted, sent);
+                        }
+                    }
+                }
             }
         }
-    }
-
-    /// `host - - [day/month/year:time +0000] "request" status bytes "referer" "user agent"`.
-    fn write_combined(&self, out: &mut Vec<u8>, body_sent: u64, unix_ns: u64) {
-        // Sun, 06 Nov 1994 08:49:37 GMT
-        let date = imf_date(unix_ns / 1_000_000_000);
-        // Writing into a Vec cannot fail.
-        let _ = write!(out, "{} - - [", self.peer.ip());
-        for (part, after) in [(5..7, b'/'), (8..11, b'/'), (12..16, b':'), (17..25, b' ')] {
-            out.extend_from_slice(&date[part]);
-            out.push(after);
-        }
-        out.extend_from_slice(b"+0000] ");
-        let LoggedRequest { line, is_cut, referer, user_agent } = &self.request;
-        quote(out, Some(line).filter(|line| !line.is_empty()), *is_cut);
-        let _ = write!(out, " {} {body_sent} ", self.status);
-        quote(out, referer.as_ref(), false);
-        out.push(b' ');
-        quote(out, user_agent.as_ref(), false);
         out.push(b'\n');
     }
 
-    fn write_json(&self, out: &mut Vec<u8>, body_sent: u64, unix_ns: u64, duration_ns: u64) {
-        let text = |value: &Vec<u8>| String::from_utf8_lossy(value).into_owned();
-        let LoggedRequest { line, is_cut, referer, user_agent } = &self.request;
+    /// Appends an entry of the journal, which an empty line ends, with the log line as its message
+    /// (systemd.journal-fields(7)).
+    pub(super) fn write_journal(&self, out: &mut Vec<u8>, format: &LogFormat, sent: &ReplyEnd) {
+        out.extend_from_slice(b"MESSAGE=");
+        self.write(out, format, sent);
+        // Informational: RFC 5424 section 6.2.1.
+        out.extend_from_slice(b"PRIORITY=6\nSYSLOG_IDENTIFIER=weir\n");
+        for row in LOG_FIELDS.iter().filter(|row| !row.journal.is_empty()) {
+            let start = out.len();
+            out.extend_from_slice(row.journal.as_bytes());
+            out.push(b'=');
+            let value_start = out.len();
+            self.write_field(out, row.field, true, sent);
+            match out.get(value_start..) {
+                Some(b"-") => out.truncate(start),
+                _ => out.push(b'\n'),
+            }
+        }
+        out.push(b'\n');
+    }
+
+    /// `host - user [day/month/year:time +0000] "request" status bytes "referer" "user agent"`.
+    fn write_combined(&self, out: &mut Vec<u8>, sent: &ReplyEnd) {
+        let mut field = |before: &[u8], field, is_quoted| {
+            out.extend_from_slice(before);
+            self.write_field(out, field, is_quoted, sent);
+        };
+        field(b"", LogField::Remote, false);
+        field(b" - ", LogField::User, false);
+        field(b" [", LogField::Time, false);
+        field(b"] \"", LogField::Request, true);
+        field(b"\" ", LogField::Status, false);
+        field(b" ", LogField::Bytes, false);
+        field(b" \"", LogField::Referer, true);
+        field(b"\" \"", LogField::UserAgent, true);
+        out.push(b'"');
+    }
+
+    /// Appends a field, `-` for one that is not there.
+    fn write_field(&self, out: &mut Vec<u8>, field: LogField, is_quoted: bool, sent: &ReplyEnd) {
+        let request = &self.request;
+        let value = match field {
+            // Writing into a Vec cannot fail.
+            LogField::Remote => return drop(write!(out, "{}", self.remote())),
+            LogField::Peer => return drop(write!(out, "{}", self.peer.ip())),
+            LogField::Time => return write_time(out, sent.unix_ns),
+            LogField::Rfc3339 => return out.extend_from_slice(rfc3339(sent.unix_ns).as_bytes()),
+            LogField::Status => return drop(write!(out, "{}", self.status)),
+            LogField::Bytes => return drop(write!(out, "{}", self.body_sent(sent))),
+            LogField::DurationUs => return drop(write!(out, "{}", self.duration_us(sent))),
+            LogField::Request => Some(&request.line[..]).filter(|line| !line.is_empty()),
+            LogField::Method => request.word(0),
+            LogField::Target => request.word(1),
+            LogField::User => request.user.as_deref().filter(|user| !user.is_empty()),
+            LogField::Id => request.id.as_deref(),
+            LogField::Host => request.host.as_deref(),
+            LogField::Referer => request.referer.as_deref(),
+            LogField::UserAgent => request.user_agent.as_deref(),
+        };
+        match value {
+            Some(value) => escape::ascii(out, value, is_quoted),
+            None => out.push(b'-'),
+        }
+        if request.is_cut && matches!(field, LogField::Request | LogField::Target) {
+            out.extend_from_slice(CUT.as_bytes());
+        }
+    }
+
+    fn write_json(&self, out: &mut Vec<u8>, sent: &ReplyEnd) {
+        let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+        let LoggedRequest { line, is_cut, referer, user_agent, user, host, id, .. } = &self.request;
         let line = json!({
-            "time": rfc3339(unix_ns),
-            "remote": self.peer.ip().to_string(),
+            "time": rfc3339(sent.unix_ns),
+            "remote": self.remote().to_string(),
+            "user": user.as_deref().map(text),
+            "id": id.as_deref().map(text),
+            "host": host.as_deref().map(text),
             "request": text(line) + if *is_cut { CUT } else { "" },
             "status": self.status,
-            "bytes": body_sent,
-            "duration_us": duration_ns / 1_000,
-            "referer": referer.as_ref().map(text),
-            "user_agent": user_agent.as_ref().map(text),
+            "bytes": self.body_sent(sent),
+            "duration_us": self.duration_us(sent),
+            "referer": referer.as_deref().map(text),
+            "user_agent": user_agent.as_deref().map(text),
         });
-        escape_json(out, &line.to_string());
-        out.push(b'\n');
+        escape::json(out, &line.to_string());
+    }
+
+    fn remote(&self) -> IpAddr {
+        self.request.client.unwrap_or_else(|| self.peer.ip())
+    }
+
+    fn body_sent(&self, sent: &ReplyEnd) -> u64 {
+        sent.sent_bytes.saturating_sub(self.body_start).min(self.body_bytes)
+    }
+
+    fn duration_us(&self, sent: &ReplyEnd) -> u64 {
+        sent.now_ns.saturating_sub(self.began_ns) / 1_000
     }
 }
 
 /// Mark in place of the rest of a line that is cut.
 const CUT: &str = "...";
 
-/// Appends bytes of a client in quotes, escaped so that no line break, quote or control character
-/// can leave the field.
-fn quote(out: &mut Vec<u8>, value: Option<&Vec<u8>>, is_cut: bool) {
-    out.push(b'"');
-    match value {
-        None => out.push(b'-'),
-        Some(bytes) => {
-            for &byte in bytes {
-                match byte {
-                    b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-                    0x20..0x7f => out.push(byte),
-                    _ => drop(write!(out, "\\x{byte:02x}")),
-                }
-            }
-        }
+/// Appends a time as `06/Nov/1994:08:49:37 +0000`.
+fn write_time(out: &mut Vec<u8>, unix_ns: u64) {
+    // Sun, 06 Nov 1994 08:49:37 GMT
+    let date = imf_date(unix_ns / 1_000_000_000);
+    for (part, after) in [(5..7, b'/'), (8..11, b'/'), (12..16, b':'), (17..25, b' ')] {
+        out.extend_from_slice(&date[part]);
+        out.push(after);
     }
-    if is_cut {
-        out.extend_from_slice(CUT.as_bytes());
-    }
-    out.push(b'"');
-}
-
-/// Appends a JSON text, escaping the characters that JSON allows in a string but that a terminal or
-/// a reader of lines may interpret. There are none outside strings.
-fn escape_json(out: &mut Vec<u8>, text: &str) {
-    for character in text.chars() {
-        if is_control_or_direction(character) {
-            let _ = write!(out, "\\u{:04x}", u32::from(character));
-        } else {
-            out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-        }
-    }
-}
-
-/// Returns whether a terminal or a reader of lines may interpret a character: DEL, the C1 controls,
-/// the line and paragraph separators, and characters that change the direction of the text around
-/// them (Unicode Standard Annex 9).
-fn is_control_or_direction(character: char) -> bool {
-    let separates_or_reverses = matches!(
-        character,
-        '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    );
-    separates_or_reverses || character.is_control()
+    out.extend_from_slice(b"+0000");
 }
 
 const MONTHS: [&[u8]; 12] = [
@@ -175,7 +231,7 @@ const MONTHS: [&[u8]; 12] = [
 ];
 
 /// Formats a time as `1994-11-06T08:49:37.123Z`.
-fn rfc3339(unix_ns: u64) -> String {
+pub(super) fn rfc3339(unix_ns: u64) -> String {
     let date = imf_date(unix_ns / 1_000_000_000);
     let part = |range: std::ops::Range<usize>| String::from_utf8_lossy(&date[range]).into_owned();
     let month = 1 + MONTHS.iter().position(|name| *name == &date[8..11]).unwrap_or(0);
@@ -186,6 +242,8 @@ fn rfc3339(unix_ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::LogPattern;
+    use std::sync::Arc;
 
     fn record(line: &[u8], user_agent: &[u8]) -> Record {
         Record {
@@ -199,11 +257,12 @@ mod tests {
                 is_cut: false,
                 referer: None,
                 user_agent: Some(user_agent.to_vec()),
+                ..LoggedRequest::default()
             },
         }
     }
 
-    fn written(record: &Record, format: LogFormat) -> String {
+    fn written(record: &Record, format: &LogFormat) -> String {
         let mut out = Vec::new();
         let sent =
             ReplyEnd { sent_bytes: 107, unix_ns: 784_111_777_123_456_789, now_ns: 2_501_000 };
@@ -218,17 +277,63 @@ mod tests {
     #[test]
     fn a_combined_entry_is_one_line_whatever_the_client_sent() {
         assert_eq!(
-            written(&record(b"GET / HTTP/1.1", b"a\"b\n\xff"), LogFormat::Combined),
+            written(&record(b"GET / HTTP/1.1", b"a\"b\n\xff"), &LogFormat::Combined),
             "::1 - - [06/Nov/1994:08:49:37 +0000] \"GET / HTTP/1.1\" 200 7 \"-\" \
              \"a\\\"b\\x0a\\xff\"\n"
         );
-        let line = written(&record(b"GET /", INTERPRETED.as_bytes()), LogFormat::Combined);
+        let line = written(&record(b"GET /", INTERPRETED.as_bytes()), &LogFormat::Combined);
         assert!(line.trim_end().chars().all(|character| (' '..='~').contains(&character)));
     }
 
     #[test]
+    fn a_line_has_the_fields_of_its_pattern_and_no_value_ends_its_own() {
+        let mut record = record(b"GET /a?b HTTP/1.1", b"");
+        record.request.user = Some(b"a b\" 200".to_vec());
+        record.request.client = Some("192.0.2.1".parse().unwrap());
+        record.request.id = Some(Box::from(*b"id"));
+        let line = |pattern: &str| {
+            let pattern = LogPattern::parse(pattern).unwrap();
+            written(&record, &LogFormat::Pattern(Arc::new(pattern)))
+        };
+        assert_eq!(line("{remote} {peer} {user}|"), "192.0.2.1 ::1 a\\x20b\\x22\\x20200|\n");
+        assert_eq!(line("\"{user}\" {id} {host}"), "\"a b\\\" 200\" id -\n");
+        assert_eq!(line("{method} {target} {status} {bytes}"), "GET /a?b 200 7\n");
+        assert_eq!(line("{rfc3339} {duration_us}"), "1994-11-06T08:49:37.123Z 2500\n");
+        let combined = written(&record, &LogFormat::Combined);
+        assert!(combined.starts_with("192.0.2.1 - a\\x20b\\x22\\x20200 [06/"), "{combined}");
+    }
+
+    #[test]
+    fn an_entry_of_the_journal_has_a_line_for_each_field_that_is_there() {
+        let mut record = record(b"GET / HTTP/1.1", b"x\nPRIORITY=0\n\n");
+        record.request.user = Some(b"a\nWEIR_STATUS=500".to_vec());
+        let mut out = Vec::new();
+        let sent = ReplyEnd { sent_bytes: 107, unix_ns: 0, now_ns: 2_501_000 };
+        record.write_journal(&mut out, &LogFormat::Combined, &sent);
+        let text = String::from_utf8(out).unwrap();
+        let names: Vec<_> = text.lines().map(|line| line.split('=').next().unwrap()).collect();
+        let expected = [
+            "MESSAGE",
+            "PRIORITY",
+            "SYSLOG_IDENTIFIER",
+            "WEIR_REMOTE",
+            "WEIR_PEER",
+            "WEIR_USER",
+            "WEIR_REQUEST",
+            "WEIR_STATUS",
+            "WEIR_BYTES",
+            "WEIR_DURATION_US",
+            "WEIR_USER_AGENT",
+            "",
+        ];
+        assert_eq!(names, expected);
+        assert!(text.contains("\nWEIR_REQUEST=GET / HTTP/1.1\nWEIR_STATUS=200\n"));
+        assert!(text.ends_with("\n\n") && text.contains("WEIR_USER=a\\x0aWEIR_STATUS=500\n"));
+    }
+
+    #[test]
     fn a_json_line_is_json() {
-        let line = written(&record(b"GET / HTTP/1.1", b"a\"b\n"), LogFormat::Json);
+        let line = written(&record(b"GET / HTTP/1.1", b"a\"b\n"), &LogFormat::Json);
         assert_eq!(line.matches('\n').count(), 1);
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["time"], "1994-11-06T08:49:37.123Z");
@@ -240,13 +345,13 @@ mod tests {
 
     #[test]
     fn a_json_line_escapes_what_a_terminal_interprets_and_keeps_its_meaning() {
-        let line = written(&record("GET /é".as_bytes(), INTERPRETED.as_bytes()), LogFormat::Json);
+        let line = written(&record("GET /é".as_bytes(), INTERPRETED.as_bytes()), &LogFormat::Json);
         assert!(line.contains("\\u009b") && line.contains("\\u007f") && line.contains("\\u2028"));
-        assert!(!line.trim_end().chars().any(is_control_or_direction), "{line:?}");
+        assert!(!line.trim_end().chars().any(escape::is_control_or_direction), "{line:?}");
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["user_agent"], INTERPRETED);
         assert_eq!(value["request"], "GET /é");
-        let line = written(&record(b"GET /\xff\xc2", b"\xed\xa0\x80"), LogFormat::Json);
+        let line = written(&record(b"GET /\xff\xc2", b"\xed\xa0\x80"), &LogFormat::Json);
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["request"], "GET /\u{fffd}\u{fffd}", "bytes that are no UTF-8");
     }
@@ -265,7 +370,7 @@ mod tests {
         assert_eq!(shown(&[b'x'; UNREAD_BYTES_MAX + 1]), ("x".repeat(UNREAD_BYTES_MAX), true));
         let request = LoggedRequest::of_unread(&[b'\x16'; UNREAD_BYTES_MAX + 1]);
         let record = Record { request, ..record(b"", b"") };
-        assert!(written(&record, LogFormat::Combined).contains("\\x16\\x16...\" 200 7"));
-        assert!(written(&record, LogFormat::Json).contains("\\u0016\\u0016...\""));
+        assert!(written(&record, &LogFormat::Combined).contains("\\x16\\x16...\" 200 7"));
+        assert!(written(&record, &LogFormat::Json).contains("\\u0016\\u0016...\""));
     }
 }

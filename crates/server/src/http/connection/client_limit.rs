@@ -8,8 +8,6 @@ use weir_http1::{Framing, Request, Status};
 use super::{Connection, Flow};
 use crate::context::WorkerContext;
 use crate::context::forwarded::Answered;
-use crate::context::log::LoggedRequest;
-use crate::http::gate::client_of;
 use crate::http::response::{self, Instead};
 
 impl Connection {
@@ -42,7 +40,7 @@ impl Connection {
             return ControlFlow::Continue(());
         }
         let (head, _) = input.split_at(request.head_len);
-        let client = client_of(self.peer, head, &context.config);
+        let client = context.config.client_of(self.peer, head);
         let over = context
             .clients
             .as_ref()
@@ -69,12 +67,13 @@ impl Connection {
         let mut output = self.output.take().unwrap_or_else(|| context.take_output());
         output.linger |= has_body;
         let info = self.request_info();
+        let logged = context.logged(request, self.peer);
         let retry_after = format!("Retry-After: {seconds}\r\n");
         let instead = Instead {
             status: Status::TOO_MANY_REQUESTS,
             fields: retry_after.as_bytes(),
             close: !request.keep_alive || has_body,
-            logged: context.log.is_some().then(|| LoggedRequest::of(request)),
+            logged,
         };
         response::answer_instead(instead, Answered::of(request), info, context, &mut output);
         self.taken += request.head_len;

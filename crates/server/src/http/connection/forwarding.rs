@@ -9,7 +9,6 @@ use weir_http1::{Method, Request, Status};
 use super::{Action, Connection, Flow, State};
 use crate::context::WorkerContext;
 use crate::context::forwarded::{Answered, CachePart, END_WITH_REQUEST_NS, Forward};
-use crate::context::log::LoggedRequest;
 use crate::http::cache_lookup::{self, Consulted};
 use crate::http::forward_failure::{Failure, Limit};
 use crate::http::response::{self, Instead};
@@ -84,7 +83,7 @@ impl Connection {
             status: Status::GATEWAY_TIMEOUT,
             fields: b"Cache-Status: weir; detail=only-if-cached\r\n",
             close: response::closes_after(request, info, context),
-            logged: context.log.is_some().then(|| LoggedRequest::of(request)),
+            logged: context.logged(request, self.peer),
         };
         response::answer_instead(instead, Answered::of(request), info, context, &mut output);
         self.taken += request.head_len;

@@ -69,8 +69,8 @@ impl Child {
         publisher: Publisher,
     ) -> Result<Self, Error> {
         let failed = |error: std::io::Error| Error(format!("a child cannot start: {error}"));
-        let log = match config.access_log.clone() {
-            Some((target, format)) => Some(LogWriter::start(target, format, config.tell)?),
+        let log = match &config.access_log {
+            Some(log) => Some(LogWriter::start(log, config.tell)?),
             None => None,
         };
         let open_max = pool_size::open_max(&config);

@@ -19,7 +19,7 @@ use weir_sys::signal::{SIGCHLD, SignalFd};
 
 use super::messages::{self, BYTES_MAX, Command, Message};
 use super::{child, pool_size};
-use crate::config::{Config, Error};
+use crate::config::{AccessLog, Config, Error};
 use crate::context::log;
 use crate::context::stores::Stores;
 use crate::control::{FINAL_REPORT, Phase};
@@ -103,7 +103,7 @@ fn fail(channel: &OwnedFd, why: String) -> i32 {
 fn prepare(index: usize, config: &Config) -> Result<SignalFd, Error> {
     setup::pin(index, config)?;
     Stores::open(config, None)?;
-    if let Some((target, _)) = &config.access_log {
+    if let Some(AccessLog { target, .. }) = &config.access_log {
         log::check(target)?;
     }
     SignalFd::block(&[SIGCHLD]).map_err(|error| Error(format!("cannot start: {error}")))

@@ -1,0 +1,108 @@
+//! Destinations of the access log: a file or standard output, which take lines; the system's
+//! logger (RFC 5424) and systemd-journald (its native protocol), which take a datagram each.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+use crate::config::LogTarget;
+
+/// Facility `daemon` and severity `informational` (RFC 5424 section 6.2.1).
+const PRIORITY: &str = "30";
+
+/// An open destination.
+pub(super) enum Sink {
+    /// Lines as they are.
+    Stream(Box<dyn Write + Send>),
+    /// A datagram for each line, behind this head.
+    Syslog { socket: UnixDatagram, host: String },
+    /// A datagram for each entry; entries end with an empty line.
+    Journal(UnixDatagram),
+}
+
+impl Sink {
+    /// Opens a destination.
+    ///
+    /// # Errors
+    /// Those of opening it, with its path.
+    pub(super) fn open(target: &LogTarget) -> io::Result<Self> {
+        Ok(match target {
+            LogTarget::Stdout => Self::Stream(Box::new(io::stdout())),
+            LogTarget::File(path) => Self::Stream(Box::new(append(path)?)),
+            LogTarget::Syslog(path) => {
+                Self::Syslog { socket: connect(path)?, host: weir_sys::process::host_name() }
+            }
+            LogTarget::Journal(path) => Self::Journal(connect(path)?),
+        })
+    }
+
+    /// Writes a batch of lines or entries. Returns how many were not written, and why.
+    pub(super) fn write(&mut self, batch: &[u8], count: u64, time: &str) -> (u64, io::Result<()>) {
+        match self {
+            Self::Stream(stream) => {
+                let written = stream.write_all(batch).and_then(|()| stream.flush());
+                (if written.is_err() { count } else { 0 }, written)
+            }
+            Self::Syslog { socket, host } => {
+                let head =
+                    format!("<{PRIORITY}>1 {time} {host} weir {} access - ", std::process::id());
+                let lines = batch.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+                send_all(socket, lines.map(|line| [head.as_bytes(), line].concat()))
+            }
+            Self::Journal(socket) => send_all(socket, entries(batch).map(<[u8]>::to_vec)),
+        }
+    }
+}
+
+/// Splits a batch into its entries, each with the line feed of its last line.
+fn entries(batch: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = batch;
+    std::iter::from_fn(move || {
+        let end = memchr::memmem::find(rest, b"\n\n")?;
+        let (entry, behind) = rest.split_at_checked(end + 1)?;
+        rest = behind.get(1..).unwrap_or_default();
+        Some(entry)
+    })
+}
+
+/// Sends datagrams. One that fails does not keep back the others.
+fn send_all(
+    socket: &UnixDatagram,
+    datagrams: impl Iterator<Item = Vec<u8>>,
+) -> (u64, io::Result<()>) {
+    let (mut lost, mut outcome) = (0, Ok(()));
+    for datagram in datagrams {
+        if let Err(error) = socket.send(&datagram) {
+            lost += 1;
+            outcome = Err(error);
+        }
+    }
+    (lost, outcome)
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path).map_err(|error| at(path, &error))
+}
+
+fn connect(path: &Path) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(path).map_err(|error| at(path, &error))?;
+    Ok(socket)
+}
+
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::other(format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_ends_with_an_empty_line() {
+        let all: Vec<_> = entries(b"A=1\nB=2\n\nA=3\n\n").collect();
+        assert_eq!(all, [&b"A=1\nB=2\n"[..], b"A=3\n"]);
+        assert_eq!(entries(b"").count(), 0);
+    }
+}

@@ -1,0 +1,202 @@
+//! The access log: whose requests, its own formats, the system's logger and journald, identifiers
+//! of requests, and what fail2ban makes of it.
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use weir_tests::server::run;
+use weir_tests::wait::TIMEOUT;
+use weir_tests::{Origin, Root, Server, Setup, suite};
+
+use crate::WEIR;
+
+suite! {
+    every_architecture_at_once:
+    a_line_has_the_fields_of_its_format,
+}
+
+suite! {
+    every_forwarding_architecture_at_once:
+    a_request_has_one_identifier_in_the_log_and_at_its_upstream,
+}
+
+/// `Aladdin:wrong`, encoded (RFC 7617 section 2).
+const WRONG: &str = "Authorization: Basic QWxhZGRpbjp3cm9uZw==";
+
+/// `eve [x] "GET / HTTP/1.1" 401 0 ":wrong`, encoded.
+const EVE: &str = "Authorization: Basic ZXZlIFt4XSAiR0VUIC8gSFRUUC8xLjEiIDQwMSAwICI6d3Jvbmc=";
+
+/// Hash of `open sesame`, as `htpasswd -nbBC 4` makes it.
+const PASSWORDS: &str = "Aladdin:$2y$04$vKRXkql.bdkV4Qq.4L6Adu2xBNxLNyVOVnVoU/S/VqNBLPSFCZuca\n";
+
+/// `Aladdin:open sesame`, encoded.
+const ALADDIN: &str = "Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==";
+
+fn a_line_has_the_fields_of_its_format(setup: &Setup) {
+    let root = Root::with_hello();
+    let log = root.outside().join("access.log");
+    let format = "{remote} {peer} {user} {host} \"{request}\" {status} {bytes} \"{user_agent}\"";
+    let options = [
+        "--workers",
+        "1",
+        "--access-log",
+        log.to_str().unwrap(),
+        "--log-format",
+        format,
+        "--trusted-proxy",
+        "127.0.0.0/8",
+    ];
+    let server = setup.serve(&root, &options);
+    let forwarded = "X-Forwarded-For: 198.51.100.9, 192.0.2.7";
+    let fields = [ALADDIN, forwarded, "User-Agent: a \"b\" \u{e9}"];
+    server.get_with("/hello.txt", &fields);
+    server.stop_cleanly();
+    let line = fs::read_to_string(&log).unwrap();
+    let request = "\"GET /hello.txt HTTP/1.1\" 200 5 \"a \\\"b\\\" \\xc3\\xa9\"\n";
+    assert_eq!(line, format!("192.0.2.7 127.0.0.1 Aladdin test.example {request}"));
+}
+
+fn a_request_has_one_identifier_in_the_log_and_at_its_upstream(setup: &Setup) {
+    let root = Root::new();
+    let origin = Origin::echo();
+    let told = |options: &[&str], name: &str| {
+        let log = root.outside().join(format!("{}-{name}", setup.arch.spelling));
+        let own = ["--access-log", log.to_str().unwrap(), "--log-format", "{id}"];
+        let server = setup.proxy(&[&origin.url()], &[&own[..], options].concat());
+        let before = origin.received().len();
+        server.get_with("/", &["X-Request-Id: from-the-client"]);
+        server.stop_cleanly();
+        let received = origin.received();
+        let upstream = received[before].fields("X-Request-Id").join(" ");
+        (fs::read_to_string(log).unwrap().trim_end().to_owned(), upstream)
+    };
+    let (logged, upstream) = told(&["--request-id=on"], "strangers");
+    assert_eq!(logged, upstream);
+    assert!(logged.len() == 32 && logged.bytes().all(|byte| byte.is_ascii_hexdigit()), "{logged}");
+    let trusting = ["--request-id=on", "--trusted-proxy", "127.0.0.0/8"];
+    assert_eq!(told(&trusting, "trusted"), ("from-the-client".into(), "from-the-client".into()));
+    // Without the option it is a field like any other.
+    assert_eq!(told(&[], "off"), ("-".into(), "from-the-client".into()));
+}
+
+#[test]
+fn a_wrong_format_is_refused_in_a_sentence() {
+    let mut command = Command::new(WEIR);
+    command.args(["serve", "--access-log", "-", "--log-format", "{remot}"]);
+    let stopped = run(&mut command);
+    assert_eq!(stopped.status.code(), Some(2));
+    assert!(stopped.stderr.contains("remot") && stopped.stderr.contains("user_agent"));
+}
+
+/// Serves a request to a log at a socket of this name, and returns what the socket is sent.
+fn sent_to(root: &Root, prefix: &str) -> String {
+    let path = root.outside().join("socket");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let target = format!("{prefix}:{}", path.display());
+    let server = Server::start(WEIR, &["--access-log", &target], root);
+    server.get_with("/hello.txt", &["User-Agent: x"]);
+    let stats = server.stop_cleanly().stats();
+    assert_eq!(stats["total"]["log_lines"].as_u64(), Some(1), "{stats}");
+    let mut datagram = [0; 4096];
+    let len = socket.recv(&mut datagram).unwrap();
+    String::from_utf8(datagram[..len].to_vec()).unwrap()
+}
+
+#[test]
+fn the_systems_logger_gets_a_message_of_rfc_5424_for_each_line() {
+    let message = sent_to(&Root::with_hello(), "syslog");
+    let words: Vec<_> = message.splitn(8, ' ').collect();
+    let [head, time, _host, app, process, kind, data, line] = words[..] else {
+        unreachable!("{message}")
+    };
+    assert_eq!((head, app, kind, data), ("<30>1", "weir", "access", "-"));
+    assert!(time.ends_with('Z') && process.parse::<u32>().is_ok(), "{message}");
+    assert!(line.starts_with("127.0.0.1 - - [") && !line.contains('\n'), "{message}");
+}
+
+#[test]
+fn journald_gets_an_entry_with_fields_for_each_line() {
+    let entry = sent_to(&Root::with_hello(), "journald");
+    let value = |name: &str| {
+        let mut values =
+            entry.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        values.next().unwrap_or_else(|| unreachable!("no {name}: {entry}"))
+    };
+    assert!(value("MESSAGE").starts_with("127.0.0.1 - - ["));
+    assert_eq!(value("PRIORITY"), "6");
+    assert_eq!(value("WEIR_REQUEST"), "GET /hello.txt HTTP/1.1");
+    assert_eq!((value("WEIR_STATUS"), value("WEIR_USER_AGENT")), ("200", "x"));
+    assert!(entry.lines().all(|line| line.contains('=')), "{entry}");
+}
+
+fn filter(name: &str) -> PathBuf {
+    let contrib = Path::new(env!("CARGO_MANIFEST_DIR")).join("../contrib");
+    contrib.join("fail2ban/filter.d").join(format!("{name}.conf"))
+}
+
+/// Returns the addresses of the lines that a filter matches, with its tags replaced as fail2ban
+/// does, and the date cut out.
+fn matched(name: &str, log: &str) -> Vec<String> {
+    let text = fs::read_to_string(filter(name)).unwrap();
+    let failures = text.lines().find_map(|line| line.strip_prefix("failregex = ")).unwrap();
+    let expression = failures
+        .replace("<ADDR>", "(?P<addr>[0-9a-f.:]+)")
+        .replace("<F-USER>", "(?P<user>")
+        .replace("</F-USER>", ")");
+    let expression = regex::Regex::new(&expression).unwrap();
+    let date =
+        regex::Regex::new(r"^(\S+ - \S+ \[)\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d \+0000\]").unwrap();
+    let cut = |line| {
+        assert!(date.is_match(line), "{line}");
+        date.replace(line, "$1]").into_owned()
+    };
+    let lines = log.lines().map(cut);
+    lines.filter_map(|line| Some(expression.captures(&line)?["addr"].to_owned())).collect()
+}
+
+/// Returns how many lines fail2ban itself matches; `None` if it is not there.
+fn matched_by_fail2ban(name: &str, log: &Path) -> Option<String> {
+    let output = Command::new("fail2ban-regex").arg(log).arg(filter(name)).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines().find(|line| line.starts_with("Lines:")).map(str::to_owned)
+}
+
+#[test]
+fn fail2ban_finds_the_failures_and_nobody_else() {
+    let root = Root::with_hello();
+    fs::write(root.outside().join("htpasswd"), PASSWORDS).unwrap();
+    let config = root.outside().join("weir.toml");
+    let rules = "[[route]]\npath = '/secret'\nauth-file = 'htpasswd'\n";
+    let htpasswd = root.outside().join("htpasswd").display().to_string();
+    fs::write(&config, rules.replace("'htpasswd'", &format!("'{htpasswd}'"))).unwrap();
+    let log = root.outside().join("access.log");
+    let (config, log_path) = (config.to_str().unwrap(), log.to_str().unwrap());
+    let server = Server::start(WEIR, &["--config", config, "--access-log", log_path], &root);
+    let status = |target: &str, fields: &[&str]| server.get_with(target, fields).status;
+    assert_eq!(status("/secret/", &[WRONG]), 401);
+    assert_eq!(status("/secret/", &[EVE]), 401);
+    // No name is no failure, and neither is what only looks like one.
+    assert_eq!(status("/secret/", &[]), 401);
+    assert_eq!(status("/secret/", &[ALADDIN]), 404);
+    let forged = "192.0.2.9 - eve [01/Jan/2026:00:00:00 +0000] \"GET / HTTP/1.1\" 401 0 \"";
+    let (agent, referer) = (format!("User-Agent: {forged}"), format!("Referer: {forged}"));
+    assert_eq!(status("/hello.txt", &[&agent, &referer, EVE]), 200);
+    assert_eq!(status("/hello.txt?\\\"\"%20401%200%20\"", &[WRONG]), 200);
+    let mut client = server.connect();
+    client.send("192.0.2.9 - eve [x] \"GET\" 401 0 \"\r\n\r\n");
+    assert_eq!(client.reply().status, 400);
+    server.stop_cleanly();
+    let text = fs::read_to_string(&log).unwrap();
+    assert_eq!(matched("weir-auth", &text), ["127.0.0.1"; 2], "{text}");
+    assert_eq!(matched("weir-malformed", &text), ["127.0.0.1"], "{text}");
+    assert_eq!(matched("weir-limit", &text), [""; 0], "{text}");
+    for (name, count) in [("weir-auth", 2), ("weir-malformed", 1), ("weir-limit", 0)] {
+        match matched_by_fail2ban(name, &log) {
+            None => eprintln!("skipped: fail2ban is not there"),
+            Some(said) => assert!(said.contains(&format!(" {count} matched")), "{said}: {text}"),
+        }
+    }
+}
