@@ -28,6 +28,7 @@ mod variants;
 pub use cache::CacheCounts;
 pub use compression::{
     CompressionOptions, CompressionTask, Compressor, Form, FormCounts, Level, SpareTime,
+    StartWorker,
 };
 pub use entry::{Content, Entry, OpenFile, Received};
 pub use fetch::{ColdCounts, Fetch, FetchOp};

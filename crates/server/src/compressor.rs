@@ -6,36 +6,26 @@
 //! policies know how long they take. What it gets of the processors is all that it knows of the
 //! load; how much work it puts into a form follows from that.
 
-use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 
 use weir_content::{CompressionTask, Compressor, Form, Level, SpareTime};
 use weir_sys::{namespace, process};
 
-/// A compressor with its thread, which ends with it.
+/// A compressor whose thread is there while it has tasks: the end of a process waits for each of
+/// its threads, and one of the lowest priority may be long in ending.
 #[derive(Debug)]
 pub(crate) struct CompressorThread(Arc<Compressor>);
 
 impl CompressorThread {
-    /// Starts the thread, on these processors, or on any. Up to `unclaimed_bytes_max` bytes of
-    /// what it makes are kept for loops that have not come for it.
-    ///
-    /// # Errors
-    /// EAGAIN: there may be no more threads, pthread_create(3).
-    pub(crate) fn start(unclaimed_bytes_max: u64, cpus: &[usize]) -> io::Result<Self> {
-        let compressor = Arc::new(Compressor::new(unclaimed_bytes_max));
-        let (own, cpus) = (Arc::clone(&compressor), cpus.to_vec());
-        thread::Builder::new().name("weir-compress".into()).spawn(move || {
-            if !cpus.is_empty() {
-                // The loops, which are there too, say so if these processors are not allowed.
-                let _ = namespace::run_on(&cpus);
-            }
-            // Where it may not, it runs beside the loops as any other thread does.
-            let _ = process::run_when_idle();
-            run(&own);
-        })?;
-        Ok(Self(compressor))
+    /// Creates a compressor whose thread runs on these processors, or on any. Up to
+    /// `unclaimed_bytes_max` bytes of what it makes are kept for loops that have not come for it.
+    pub(crate) fn new(unclaimed_bytes_max: u64, cpus: &[usize]) -> Self {
+        let cpus = cpus.to_vec();
+        Self(Arc::new_cyclic(|own| {
+            let own = Weak::clone(own);
+            Compressor::new(unclaimed_bytes_max, Box::new(move || start(&own, &cpus)))
+        }))
     }
 
     /// Returns the compressor, for the stores.
@@ -50,6 +40,22 @@ impl Drop for CompressorThread {
     fn drop(&mut self) {
         self.0.close();
     }
+}
+
+/// Starts the thread; returns whether there is one.
+fn start(compressor: &Weak<Compressor>, cpus: &[usize]) -> bool {
+    let Some(own) = compressor.upgrade() else { return false };
+    let cpus = cpus.to_vec();
+    let work = move || {
+        if !cpus.is_empty() {
+            // The loops, which are there too, say so if these processors are not allowed.
+            let _ = namespace::run_on(&cpus);
+        }
+        // Where it may not, it runs beside the loops as any other thread does.
+        let _ = process::run_when_idle();
+        run(&own);
+    };
+    thread::Builder::new().name("weir-compress".into()).spawn(work).is_ok()
 }
 
 fn run(compressor: &Compressor) {

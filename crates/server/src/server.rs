@@ -148,12 +148,10 @@ fn fit(config: &mut Config, listeners: &mut Listeners, forks: bool) -> Result<()
     Ok(())
 }
 
-/// Starts the thread that compresses files, if they are compressed on the fly.
-fn start_compressor(config: &Config) -> Result<Option<CompressorThread>, Error> {
-    let Some(options) = config.content.compression else { return Ok(None) };
-    CompressorThread::start(options.unclaimed_bytes_max, &config.cpus)
-        .map(Some)
-        .map_err(|error| Error(format!("cannot start the thread that compresses: {error}")))
+/// Returns what compresses files, if they are compressed on the fly.
+fn compressor(config: &Config) -> Option<CompressorThread> {
+    let options = config.content.compression?;
+    Some(CompressorThread::new(options.unclaimed_bytes_max, &config.cpus))
 }
 
 /// Starts the writer of the access log, if there is one.
@@ -230,7 +228,7 @@ impl Server {
             (Vec::new(), sockets)
         };
         let log = if forks { None } else { start_log(&config)? };
-        let compressor = if forks { None } else { start_compressor(&config)? };
+        let compressor = if forks { None } else { compressor(&config) };
         let upstreams = SharedUpstreams::of(&config);
         let clients = config.client_limits.as_ref().map(|limits| Arc::new(Clients::new(limits)));
         let (report_sender, incoming) = channel();

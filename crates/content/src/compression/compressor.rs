@@ -6,8 +6,9 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use super::coder::compress;
 use super::form::{Form, FormId};
@@ -59,12 +60,20 @@ fn read_file(file: &OpenFile) -> io::Result<Vec<u8>> {
     if file.is_unchanged()? { Ok(bytes) } else { Err(io::ErrorKind::ResourceBusy.into()) }
 }
 
+/// Starts a thread that carries out tasks until there is none; returns false if it cannot.
+pub type StartWorker = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// What the stores of a process ask to be compressed.
-#[derive(Debug)]
 pub struct Compressor {
     state: Mutex<State>,
-    task_added: Condvar,
+    start_worker: StartWorker,
     unclaimed_bytes_max: u64,
+}
+
+impl fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compressor").field("state", &self.state).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -79,15 +88,17 @@ struct State {
     known: HashMap<FormId, Weak<Form>>,
     /// Number of forms known at which to forget those that are gone.
     known_max: usize,
+    /// True from the start of a thread until it finds no task.
+    is_worked_on: bool,
     is_closed: bool,
 }
 
 impl Compressor {
     /// Creates a compressor that keeps up to `unclaimed_bytes_max` bytes of forms for stores that
-    /// have not come for them.
-    pub fn new(unclaimed_bytes_max: u64) -> Compressor {
+    /// have not come for them. `start_worker` is called when there are tasks and no thread.
+    pub fn new(unclaimed_bytes_max: u64, start_worker: StartWorker) -> Compressor {
         let state = Mutex::new(State { known_max: KNOWN_MIN, ..State::default() });
-        Compressor { state, task_added: Condvar::new(), unclaimed_bytes_max }
+        Compressor { state, start_worker, unclaimed_bytes_max }
     }
 
     /// Returns a form at a higher level than `beyond`, or at any. If there is none and `makes` is
@@ -114,19 +125,23 @@ impl Compressor {
         let has_room = state.waiting.len() < WAITING_MAX && !state.is_closed;
         if makes && has_room && state.pending.insert(id) {
             state.waiting.push_back(CompressionTask { id, plain: Arc::clone(plain) });
+            let has_worker = std::mem::replace(&mut state.is_worked_on, true);
             drop(state);
-            self.task_added.notify_one();
+            if !has_worker && !(self.start_worker)() {
+                // The next task tries again.
+                self.locked().is_worked_on = false;
+            }
         }
         None
     }
 
-    /// Waits for a task, and returns the one that has waited longest; `None` once the compressor
-    /// is closed.
+    /// Returns the task that has waited longest; `None` if there is none, or the compressor is
+    /// closed: then the thread ends, and another is started for the next task.
     pub fn next_task(&self) -> Option<CompressionTask> {
-        let is_idle = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
-        let state = self.task_added.wait_while(self.locked(), is_idle);
-        let mut state = state.unwrap_or_else(PoisonError::into_inner);
-        if state.is_closed { None } else { state.waiting.pop_front() }
+        let mut state = self.locked();
+        let task = state.waiting.pop_front();
+        state.is_worked_on = task.is_some();
+        task
     }
 
     /// Returns whether others wait for the thread that compresses.
@@ -153,8 +168,6 @@ impl Compressor {
         let mut state = self.locked();
         state.is_closed = true;
         state.waiting.clear();
-        drop(state);
-        self.task_added.notify_all();
     }
 
     /// Takes the lock, even a poisoned one: the state is consistent between any two statements.
@@ -191,6 +204,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
     use crate::fixtures::{FILE, entry_of};
     use crate::variants::Coding;
@@ -198,6 +213,26 @@ mod tests {
 
     fn id(ino: u64) -> FormId {
         FormId::of(&Status { ino, ..FILE }, Coding::Gzip)
+    }
+
+    fn compressor(unclaimed_bytes_max: u64) -> Compressor {
+        Compressor::new(unclaimed_bytes_max, Box::new(|| true))
+    }
+
+    #[test]
+    fn a_thread_is_started_when_there_is_a_task_and_none_works() {
+        let started = Arc::new(AtomicU32::new(0));
+        let (counter, plain) = (Arc::clone(&started), entry_of(&[b'a'; 5000]));
+        let start = move || counter.fetch_add(1, Ordering::Relaxed) != 1;
+        let compressor = Compressor::new(1 << 20, Box::new(start));
+        let ask = |ino| compressor.ask(id(ino), None, &plain, true);
+        let starts = || started.load(Ordering::Relaxed);
+        assert!(ask(1).is_none() && ask(2).is_none());
+        assert_eq!(starts(), 1);
+        assert_eq!((work(&compressor, Level::Fast), compressor.next_task().is_none()), (2, true));
+        // The second cannot be started; the next task is an occasion for another.
+        assert!(ask(3).is_none() && ask(4).is_none() && ask(5).is_none());
+        assert_eq!(starts(), 3);
     }
 
     /// Carries out all tasks at a level; returns their number.
@@ -214,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_form_is_made_once_however_many_ask() {
-        let compressor = Compressor::new(1 << 20);
+        let compressor = compressor(1 << 20);
         let plain = entry_of(&[b'a'; 5000]);
         for _ in 0..3 {
             assert!(compressor.ask(id(1), None, &plain, true).is_none());
@@ -227,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_better_form_is_made_when_one_is_asked_for() {
-        let compressor = Compressor::new(1 << 20);
+        let compressor = compressor(1 << 20);
         let plain = entry_of(&[b'a'; 5000]);
         compressor.ask(id(1), None, &plain, true);
         work(&compressor, Level::Fast);
@@ -239,7 +274,7 @@ mod tests {
 
     #[test]
     fn what_does_not_become_smaller_is_known_not_to() {
-        let compressor = Compressor::new(1 << 20);
+        let compressor = compressor(1 << 20);
         let plain = entry_of(b"short");
         compressor.ask(id(1), None, &plain, true);
         work(&compressor, Level::Best);
@@ -248,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_nobody_comes_for_is_bounded() {
-        let compressor = Compressor::new(1000);
+        let compressor = compressor(1000);
         let plain = entry_of(&[b'a'; 5000]);
         let mut claimed = None;
         for ino in 1..2 * WAITING_MAX as u64 {
@@ -268,7 +303,7 @@ mod tests {
 
     #[test]
     fn the_number_that_waits_is_bounded_and_ends_with_the_compressor() {
-        let compressor = Compressor::new(1000);
+        let compressor = compressor(1000);
         let plain = entry_of(&[b'a'; 5000]);
         for ino in 0..2 * WAITING_MAX as u64 {
             compressor.ask(id(ino), None, &plain, true);

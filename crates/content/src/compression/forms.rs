@@ -214,7 +214,7 @@ mod tests {
     impl Bench {
         fn new() -> Bench {
             let now = Now { monotonic_ns: 0, unix_ns: 2_000_000_000 * SECOND_NS };
-            Bench { compressor: Arc::new(Compressor::new(1 << 20)), now }
+            Bench { compressor: Arc::new(Compressor::new(1 << 20, Box::new(|| true))), now }
         }
 
         fn forms(&self, bytes_max: u64) -> Forms {

@@ -12,7 +12,7 @@ mod form;
 pub(crate) mod forms;
 mod level;
 
-pub use compressor::{CompressionTask, Compressor};
+pub use compressor::{CompressionTask, Compressor, StartWorker};
 pub use form::Form;
 pub use forms::FormCounts;
 pub use level::{Level, SpareTime};

@@ -74,13 +74,10 @@ impl Child {
             None => None,
         };
         let open_max = pool_size::open_max(&config);
-        let compressor = match config.content.compression {
-            Some(options) => {
-                let kept_max = options.unclaimed_bytes_max;
-                Some(CompressorThread::start(kept_max, &config.cpus).map_err(failed)?)
-            }
-            None => None,
-        };
+        let compressor = config
+            .content
+            .compression
+            .map(|options| CompressorThread::new(options.unclaimed_bytes_max, &config.cpus));
         let stores = Stores::open(&config, compressor.as_ref().map(CompressorThread::compressor))?;
         let context = WorkerContext::new(config, stores, log.as_ref().map(LogWriter::buffer));
         let (sender, reports) = mpsc::channel();
