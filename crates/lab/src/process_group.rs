@@ -106,18 +106,13 @@ impl ProcessGroup {
         let status = self.child.wait().map_err(|error| format!("it cannot be waited for: {error}"));
         self.reaped = true;
         let deadline = Instant::now() + GONE_WITHIN;
-        while test_kill_process_group(self.group).is_ok() && self.lives() {
+        while test_kill_process_group(self.group).is_ok() && lives(self.pid()) {
             if Instant::now() >= deadline {
                 return Err("some of its processes do not go".to_owned());
             }
             thread::sleep(LOOK_EVERY);
         }
         status
-    }
-
-    /// Returns whether the group has a process that is not a zombie.
-    fn lives(&self) -> bool {
-        members(self.group.as_raw_nonzero().get()).iter().any(|state| *state != 'Z')
     }
 
     /// Returns the program's standard output so far.
@@ -152,12 +147,15 @@ pub(crate) fn last_lines(text: &str) -> String {
     lines.get(from..).unwrap_or_default().join(" / ")
 }
 
-/// Returns the states of the processes of a group (proc_pid_stat(5), fields 3 and 5).
-pub(crate) fn members(group: i32) -> Vec<char> {
-    let group = u64::try_from(group).ok();
+/// Returns the `stat` lines of the processes of a group.
+fn stats(group: u32) -> impl Iterator<Item = String> {
     let stats = proc::processes().filter_map(proc::of);
-    let of_group = stats.filter(|stat| group.is_some() && proc::group(stat) == group);
-    of_group.filter_map(|stat| proc::state(&stat)).collect()
+    stats.filter(move |stat| proc::group(stat) == Some(u64::from(group)))
+}
+
+/// Returns whether the group has a process that has not ended.
+pub(crate) fn lives(group: u32) -> bool {
+    stats(group).any(|stat| !proc::has_ended(&stat))
 }
 
 #[cfg(test)]
@@ -184,11 +182,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let group = shell("sleep 100 & echo ready; wait", dir.path());
         wait_for_a_word(&group);
-        let id = group.group.as_raw_nonzero().get();
-        assert_eq!(members(id).len(), 2);
-        assert!(!group.ended());
+        let id = group.pid();
+        assert_eq!(stats(id).count(), 2);
+        assert!(lives(id) && !group.ended());
         drop(group);
-        assert!(members(id).iter().all(|state| *state == 'Z'));
+        assert!(!lives(id));
     }
 
     #[test]

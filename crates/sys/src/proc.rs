@@ -24,9 +24,11 @@ pub fn state(stat: &str) -> Option<char> {
     after_name(stat)?.trim_start().chars().next()
 }
 
-/// Returns whether the process has ended, even if it has not been reaped yet.
+/// Returns whether the process has ended, even if it has not been reaped yet. A process whose first
+/// thread alone has ended is in the same state: its other threads still hold its descriptors.
 pub fn has_ended(stat: &str) -> bool {
-    matches!(state(stat), Some('Z' | 'X'))
+    let has_threads = field(stat, 20).is_some_and(|threads| threads > 1);
+    matches!(state(stat), Some('Z' | 'X')) && !has_threads
 }
 
 /// Returns a numeric field by its number in the manual page, from 3 on.
@@ -64,6 +66,15 @@ mod tests {
         let line = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 31 42 0 0 20";
         assert_eq!((times(line), state(line), group(line)), (Some((31, 42)), Some('S'), Some(2)));
         assert_eq!((times(""), times("7 (a) S 1"), field(line, 2)), (None, None, None));
+    }
+
+    #[test]
+    fn a_process_has_ended_with_its_last_thread() {
+        let line = |state: char, threads: u32| {
+            format!("7 (a) {state} 1 2 3 4 5 6 7 8 9 10 31 42 0 0 20 0 {threads} 0 9")
+        };
+        assert!(has_ended(&line('Z', 1)) && has_ended(&line('X', 0)));
+        assert!(!has_ended(&line('Z', 2)) && !has_ended(&line('S', 1)) && !has_ended(""));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::launch::READY_WITHIN;
 use super::*;
 use crate::experiment::{UpstreamKind, UpstreamSpec};
 use crate::loopback::{self, Loopback};
-use crate::process_group::members;
+use crate::process_group::lives;
 
 const PROGRAMS: [Kind; 5] = [Kind::Nginx, Kind::H2o, Kind::Lighttpd, Kind::Haproxy, Kind::Apache];
 
@@ -109,11 +109,6 @@ fn is_installed(kind: Kind) -> bool {
         eprintln!("{why}: skipped");
     }
     version.is_ok()
-}
-
-/// Returns whether a process group has a process that is not a zombie.
-fn lives(group: u32) -> bool {
-    members(i32::try_from(group).unwrap()).iter().any(|state| *state != 'Z')
 }
 
 #[test]
