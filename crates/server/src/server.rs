@@ -30,7 +30,7 @@ use crate::limits;
 use crate::models::prefork::{self, MasterHandle};
 use crate::models::start::{StartWorker, WorkerSpec};
 use crate::stat_page::{NewPage, Publisher, StatPage};
-use crate::succession::{self, KeptSocket, Predecessor, Program, Successor, own_program};
+use crate::succession::{self, Heritage, KeptSocket, Predecessor, Program, Successor, own_program};
 use crate::upstream::checker::HealthChecker;
 use crate::upstream::shared::SharedUpstreams;
 use crate::worker::listener::Socket;
@@ -210,6 +210,12 @@ impl Server {
         let failed = |error: std::io::Error| Error(format!("cannot start: {error}"));
         // First: the descriptors of LISTEN_FDS have fixed numbers, which others must not take.
         let mut listeners = bind::open(&mut config, predecessor.as_mut())?;
+        if let Some(tls) = &config.tls
+            && let Some(keys) = predecessor.as_ref().and_then(Predecessor::ticket_keys)
+        {
+            // Keys that are not understood are of another version: its clients begin anew.
+            let _ = tls.take_ticket_keys(keys);
+        }
         let signals = SignalFd::block(&SIGNALS).map_err(failed)?;
         time_calls(&config);
         let forks = config.arch == ArchitectureName::Processes;
@@ -387,7 +393,9 @@ impl Server {
             Program::Same => OWN_PROGRAM.as_ref(),
             Program::Installed => self.program.as_os_str(),
         };
-        let successor = Successor::start(path, &self.program, &self.kept, others)?;
+        let ticket_keys = self.config.tls.as_ref().and_then(|tls| tls.ticket_keys());
+        let heritage = Heritage { installed: &self.program, kept: &self.kept, others, ticket_keys };
+        let successor = Successor::start(path, &heritage)?;
         self.succession = Succession::Starting(successor);
         Ok(())
     }

@@ -43,6 +43,7 @@ const END_WAIT: Duration = Duration::from_secs(2);
 
 /// Lines of the channel, and first words of those with something behind them.
 const PROGRAM: &str = "program";
+const TICKET_KEYS: &str = "ticket-keys";
 const END: &str = "end";
 const READY: &str = "ready";
 const FAILED: &str = "failed";
@@ -97,6 +98,7 @@ pub struct Predecessor {
     channel: Arc<Channel>,
     has_served: Arc<AtomicBool>,
     program: Option<PathBuf>,
+    ticket_keys: Option<String>,
     pub(crate) passed: Vec<PassedSocket>,
     others: Vec<(String, OwnedFd)>,
     /// Files of Unix sockets for which this server has no use.
@@ -141,6 +143,7 @@ impl Predecessor {
             channel: Arc::new(channel),
             has_served: Arc::default(),
             program: None,
+            ticket_keys: None,
             passed: Vec::new(),
             others: Vec::new(),
             left: Vec::new(),
@@ -155,10 +158,11 @@ impl Predecessor {
                 Some((line, None)) if line == END => return Ok(predecessor),
                 Some((line, Some(fd))) => predecessor.take_socket(&line, fd)?,
                 // What a later version says besides is not needed here.
-                Some((line, None)) => {
-                    let path = line.strip_prefix(PROGRAM).and_then(|rest| rest.strip_prefix(' '));
-                    predecessor.program = path.map(PathBuf::from).or(predecessor.program);
-                }
+                Some((line, None)) => match line.split_once(' ') {
+                    Some((PROGRAM, path)) => predecessor.program = Some(path.into()),
+                    Some((TICKET_KEYS, keys)) => predecessor.ticket_keys = Some(keys.to_owned()),
+                    _ => {}
+                },
                 None => return Err("it has ended".into()),
             }
         }
@@ -192,6 +196,11 @@ impl Predecessor {
     /// Returns the path of the program that was started first, before any reload.
     pub(crate) fn program(&self) -> Option<&Path> {
         self.program.as_deref()
+    }
+
+    /// Returns its keys of TLS session tickets.
+    pub(crate) fn ticket_keys(&self) -> Option<&str> {
+        self.ticket_keys.as_deref()
     }
 
     /// Closes the sockets for which this server has no address any more: with the predecessor, they
@@ -240,6 +249,17 @@ fn address(name: &str) -> Option<Address> {
     }
 }
 
+/// What a successor inherits.
+pub(crate) struct Heritage<'a> {
+    /// Path of the program that was started first.
+    pub installed: &'a Path,
+    pub kept: &'a [KeptSocket],
+    /// Sockets besides those that serve requests, each with a name of two words.
+    pub others: &'a [(&'a str, BorrowedFd<'a>)],
+    /// Keys of TLS session tickets.
+    pub ticket_keys: Option<String>,
+}
+
 /// A server that takes the place of this process.
 #[derive(Debug)]
 pub(crate) struct Successor {
@@ -249,14 +269,8 @@ pub(crate) struct Successor {
 }
 
 impl Successor {
-    /// Starts a program with the arguments of this process, and passes the sockets. `others`:
-    /// sockets besides those that serve requests, each with a name of two words.
-    pub(crate) fn start(
-        program: &OsStr,
-        installed: &Path,
-        kept: &[KeptSocket],
-        others: &[(&str, BorrowedFd<'_>)],
-    ) -> Result<Self, String> {
+    /// Starts a program with the arguments of this process, and passes what it inherits.
+    pub(crate) fn start(program: &OsStr, heritage: &Heritage<'_>) -> Result<Self, String> {
         let failed = |error: std::io::Error| error.to_string();
         // Before there is one, so that none is missed.
         descent::adopt_orphans().map_err(failed)?;
@@ -276,24 +290,22 @@ impl Successor {
         // The command holds the other end of the channel.
         drop(command);
         let mut successor = Self { process, channel: ours, until: Instant::now() + START_MAX };
-        match successor.pass(installed, kept, others) {
+        match successor.pass(heritage) {
             Ok(()) => Ok(successor),
             Err(error) => Err(successor.blame(&error.to_string())),
         }
     }
 
-    fn pass(
-        &self,
-        installed: &Path,
-        kept: &[KeptSocket],
-        others: &[(&str, BorrowedFd<'_>)],
-    ) -> std::io::Result<()> {
-        self.channel.send(&format!("{PROGRAM} {}", installed.display()), None)?;
-        for KeptSocket { origin, address, fd } in kept {
+    fn pass(&self, heritage: &Heritage<'_>) -> std::io::Result<()> {
+        self.channel.send(&format!("{PROGRAM} {}", heritage.installed.display()), None)?;
+        if let Some(keys) = &heritage.ticket_keys {
+            self.channel.send(&format!("{TICKET_KEYS} {keys}"), None)?;
+        }
+        for KeptSocket { origin, address, fd } in heritage.kept {
             let line = format!("{} {}", origin.word(), name(address));
             self.channel.send(&line, Some(fd.as_fd()))?;
         }
-        for (name, fd) in others {
+        for (name, fd) in heritage.others {
             self.channel.send(name, Some(*fd))?;
         }
         self.channel.send(END, None)

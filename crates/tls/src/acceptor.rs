@@ -13,10 +13,10 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, ServerConnection};
 
-use crate::identity::{CertificateFiles, Error, Identity, roots};
+use crate::identity::{CertificateFiles, Error, Identity, fingerprint, roots};
 use crate::resolver::Certificates;
 use crate::session::Session;
-use crate::tickets::TicketKeys;
+use crate::tickets::{TicketKeys, Ticketer};
 
 /// The one protocol spoken inside (ALPN, RFC 7301).
 pub(crate) const PROTOCOL: &[u8] = b"http/1.1";
@@ -102,6 +102,18 @@ impl Acceptor {
         Ok(())
     }
 
+    /// Returns the keys of session tickets, for a successor alone: who has them can read what the
+    /// tickets of a session hold.
+    pub fn ticket_keys(&self) -> Option<String> {
+        self.tickets.to_text().ok()
+    }
+
+    /// Goes on with the keys of session tickets that a predecessor has passed, so that its clients
+    /// resume their sessions. Returns false if they are not understood: then its tickets are not.
+    pub fn take_ticket_keys(&self, keys: &str) -> bool {
+        self.tickets.take_over(keys).is_ok()
+    }
+
     /// Reads the files again if one has changed since they were last read; `None` if none has.
     pub fn reload_if_changed(&self) -> Option<Result<(), Error>> {
         let has_changed = *self.stamps.lock() != stamps(&self.settings);
@@ -145,6 +157,9 @@ fn configure(
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
     // A ticket holds a session's state, so that no memory is shared by the loops, or grows.
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.ticketer = Arc::clone(tickets) as _;
+    // A session that is resumed shows no certificate of its client again: a ticket that was given
+    // under other issuers' certificates must not count.
+    let context = settings.client_ca.as_deref().map(fingerprint).transpose()?.unwrap_or_default();
+    config.ticketer = Arc::new(Ticketer::new(tickets, context));
     Ok(config)
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aws_lc_rs::digest;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -111,6 +112,16 @@ pub(crate) fn roots(path: &Path) -> Result<RootCertStore, Error> {
             .map_err(|error| wrong(path, format_args!("has no issuer's certificate: {error}")))?;
     }
     Ok(roots)
+}
+
+/// Returns a digest of the certificates of a file.
+pub(crate) fn fingerprint(path: &Path) -> Result<Vec<u8>, Error> {
+    let mut digest = digest::Context::new(&digest::SHA256);
+    for certificate in certificates(path)? {
+        // Each begins with its own length: DER.
+        digest.update(&certificate);
+    }
+    Ok(digest.finish().as_ref().to_vec())
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {

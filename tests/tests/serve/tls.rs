@@ -26,6 +26,8 @@ suite! {
 suite! {
     every_tls_architecture:
     a_session_is_resumed_by_any_loop,
+    a_session_is_resumed_by_a_successor,
+    a_session_ends_with_the_trust_in_its_client,
     the_end_is_said_after_the_last_reply,
     the_end_of_an_idle_connection_is_said,
     a_client_that_says_its_end_gets_its_reply_and_the_end,
@@ -139,6 +141,59 @@ fn a_session_is_resumed_by_any_loop(setup: &Setup) {
     let of = |name: &str| stats["total"][name].as_u64().unwrap();
     assert_eq!((of("tls_full"), of("tls_resumed"), of("tls_failed")), (2, 14, 0), "{stats}");
     assert!(of("tls_full_ns") > 0 && of("tls_resumed_ns") > 0, "{stats}");
+}
+
+fn a_session_is_resumed_by_a_successor(setup: &Setup) {
+    let mut site = Site::new();
+    let server = site.serve(setup, &[]);
+    let clients = VERSIONS.map(|version| Arc::new(site.authority.clients(&[version])));
+    for wanted in [HandshakeKind::Full, HandshakeKind::Resumed] {
+        for clients in &clients {
+            site.clients = Arc::clone(clients);
+            let mut client = site.connect(&server);
+            assert_eq!(client.get("/hello.txt").text(), "hello");
+            assert_eq!(client.tls().handshake_kind(), Some(wanted));
+        }
+        if wanted == HandshakeKind::Full {
+            server.signal(Signal::USR2);
+            until("another process serves", || {
+                server.stderr_so_far().contains("serves from now on")
+            });
+        }
+    }
+    server.stop();
+}
+
+/// A resumed handshake shows no certificate of the client.
+fn a_session_ends_with_the_trust_in_its_client(setup: &Setup) {
+    let mut site = Site::new();
+    let ca = site.authority.file();
+    let server = site.serve(setup, &["--tls-client-ca", ca.to_str().unwrap()]);
+    let known = site.authority.issue("known", &["known"]);
+    let clients =
+        VERSIONS.map(|version| Arc::new(site.authority.clients_with(&[version], Some(&known))));
+    for clients in &clients {
+        site.clients = Arc::clone(clients);
+        for wanted in [HandshakeKind::Full, HandshakeKind::Resumed] {
+            let mut client = site.connect(&server);
+            assert_eq!(client.get("/hello.txt").text(), "hello");
+            assert_eq!(client.tls().handshake_kind(), Some(wanted));
+        }
+    }
+    std::fs::copy(Authority::new().file(), &ca).unwrap();
+    server.signal(Signal::HUP);
+    let is_refused = |clients: &Arc<ClientConfig>| {
+        let mut client = Client::connect_tls(server.address(), clients, NAMES[0]);
+        let sent = client.try_send(request("GET", "/hello.txt", &[]));
+        sent.is_err() || client.try_reply().is_err()
+    };
+    until("a client without a session is refused", || {
+        is_refused(&Arc::new(site.authority.clients_with(&[&TLS13], Some(&known))))
+    });
+    for clients in &clients {
+        assert!(is_refused(clients));
+    }
+    server.stop_cleanly();
 }
 
 fn the_end_is_said_after_the_last_reply(setup: &Setup) {
