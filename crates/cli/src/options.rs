@@ -13,6 +13,7 @@ use weir_server::{Address, LogFormat, OUTPUTS, PRESETS, Status, architecture, re
 use crate::caching::CacheOptions;
 use crate::clients::ClientOptions;
 use crate::compression::CompressOptions;
+use crate::error_log::ErrorLogArgs;
 use crate::forwarding::options::{ForwardOptions, RouteOptions};
 use crate::tls::TlsOptions;
 use crate::values::{self, OnOff};
@@ -307,6 +308,9 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "FORMAT", default_value = "combined",
           value_parser = values::log_format)]
     pub log_format: LogFormat,
+
+    #[command(flatten)]
+    pub error_log: ErrorLogArgs,
 
     /// Give each request an identifier: what a --trusted-proxy says in X-Request-Id, or a random
     /// one. It is in the log, and upstreams are told it in X-Request-Id

@@ -1,5 +1,6 @@
 //! Everything that can be configured about a server. Parses nothing.
 
+mod error_log;
 mod log;
 mod upstream;
 
@@ -27,6 +28,8 @@ use crate::sites::ruling::{RuleLines, Ruling};
 use crate::sites::{ErrorPage, Rule, RuleIndex, Sites};
 use crate::strategy::Strategy;
 
+pub use error_log::{ErrorLog, ErrorLogOptions, LogLevel};
+pub(crate) use error_log::{LogEntry, ToWriter};
 pub use log::{
     AccessLog, LOG_FIELDS, LogField, LogFieldRow, LogFormat, LogPattern, LogTarget, PatternPart,
 };
@@ -214,8 +217,8 @@ pub struct Config {
     /// True to answer `/.weir/burn`, which costs processor time of the client's choice: for
     /// measurements.
     pub bench_endpoints: bool,
-    /// Callback that shows a message to the operator.
-    pub tell: fn(&str),
+    /// What the operator is told.
+    pub errors: ErrorLog,
 }
 
 impl Config {

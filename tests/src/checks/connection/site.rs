@@ -8,7 +8,8 @@ use weir_server::accept::{Controls, Limit, PolicyConfig, Refusal, SynFilter};
 use weir_server::content::Options;
 use weir_server::readiness::settings::Settings;
 use weir_server::{
-    Config, OutputPath, PRESETS, Strategy, Timeouts, architecture, readiness, slots,
+    Config, ErrorLog, ErrorLogOptions, LogLevel, LogTarget, OutputPath, PRESETS, Strategy,
+    Timeouts, architecture, readiness, slots,
 };
 
 use crate::files::{Root, noise};
@@ -194,6 +195,9 @@ fn plain() -> Config {
         phase_times: false,
         profile_calls: false,
         bench_endpoints: false,
-        tell: |_| {},
+        errors: ErrorLog::new(
+            ErrorLogOptions { target: LogTarget::Stderr, level: LogLevel::Error, refusals: 0 },
+            |_| {},
+        ),
     }
 }

@@ -8,6 +8,7 @@ use weir_http1::{Framing, Request, Status};
 use super::{Connection, Flow};
 use crate::context::WorkerContext;
 use crate::context::forwarded::Answered;
+use crate::context::refusals::RefusalCause;
 use crate::http::response::{self, Instead};
 
 impl Connection {
@@ -49,7 +50,11 @@ impl Connection {
         self.is_charged = over.is_none();
         match over {
             None => ControlFlow::Continue(()),
-            Some(seconds) => ControlFlow::Break(self.answer_too_many(seconds, request, context)),
+            Some(retry_after_s) => {
+                let client = client.unwrap_or_else(|| self.peer.ip());
+                context.log_refusal(client, || RefusalCause::ClientRequests { retry_after_s });
+                ControlFlow::Break(self.answer_too_many(retry_after_s, request, context))
+            }
         }
     }
 
