@@ -203,7 +203,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
         let interest = match action {
             Action::Read | Action::Discard => Interest::Read,
             Action::Write | Action::Shutdown => Interest::Write,
-            Action::Fetch | Action::Forward => Interest::Nothing,
+            Action::Fetch | Action::Forward | Action::Pause => Interest::Nothing,
             Action::Yield => {
                 self.yield_to_others(core, slot);
                 return Ok(());
