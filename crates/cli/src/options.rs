@@ -283,6 +283,15 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
     pub stall_timeout: Duration,
 
+    /// Time after which the kernel ends a connection whose client acknowledges nothing of what was
+    /// sent, in any state (TCP_USER_TIMEOUT); 0: the kernel's own, about 15 minutes
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::duration)]
+    pub user_timeout: Duration,
+
+    /// Requests that may be made on a connection, which the last reply closes [default: any number]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keepalive_requests: Option<u32>,
+
     /// Requests with a body larger than this are refused
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = values::size)]
     pub max_body: u64,

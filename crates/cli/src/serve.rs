@@ -220,8 +220,7 @@ fn server_configuration(
         listen: options.listen,
         tls,
         redirects_to_tls: options.tls.redirect_https == OnOff::On,
-        // It is known once the server listens.
-        tls_port: 0,
+        tls_port: 0, // known once the server listens
         inherited: inherited_sockets(),
         share_listener: options.share_listener == OnOff::On,
         strategy,
@@ -245,6 +244,7 @@ fn server_configuration(
         proxy_protocol_in,
         timeouts,
         rate_min: options.min_rate,
+        requests_max: options.keepalive_requests.unwrap_or(u32::MAX),
         body_bytes_max: options.max_body,
         access_log: options.access_log.map(|path| access_log(&path, options.log_format)),
         request_ids: options.request_id == OnOff::On,
@@ -374,6 +374,7 @@ fn timeouts(options: &ServerOptions) -> Timeouts {
         drain_ns: ns(options.drain_timeout),
         rate_grace_ns: ns(options.min_rate_grace),
         stall_ns: ns(options.stall_timeout),
+        user_ns: ns(options.user_timeout),
     }
 }
 

@@ -75,6 +75,9 @@ pub struct Timeouts {
     pub rate_grace_ns: u64,
     /// Time that a client may take nothing of a reply; 0 is no limit.
     pub stall_ns: u64,
+    /// Time that a client may acknowledge nothing of what was sent, in whatever state its
+    /// connection is (TCP_USER_TIMEOUT, tcp(7)); 0 leaves it to the kernel.
+    pub user_ns: u64,
 }
 
 /// A directory that a site or a route serves.
@@ -199,6 +202,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// Minimum rate at which a client must read a reply, bytes per second; 0 is no limit.
     pub rate_min: u64,
+    /// Requests that may be made on a connection; the largest number is any.
+    pub requests_max: u32,
     /// Maximum size of a request's body that is read and discarded, bytes; with a larger one the
     /// connection is given up.
     pub body_bytes_max: u64,

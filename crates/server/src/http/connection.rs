@@ -159,6 +159,8 @@ pub(crate) struct Connection {
     verified: Option<bool>,
     /// True while an unwanted request body is still to come.
     body_incomplete: bool,
+    /// Requests that may still be made, with the current one; the largest number is any.
+    requests_left: u32,
     /// Reason for the close, once known.
     close_reason: Option<CloseReason>,
 }
@@ -217,6 +219,7 @@ impl Connection {
             ruling: None,
             verified: None,
             body_incomplete: false,
+            requests_left: context.config.requests_max,
             close_reason: None,
         }
     }
@@ -665,7 +668,7 @@ impl Connection {
         self.is_retry = false;
         self.fetches = 0;
         self.landing = None;
-        context.counters.requests.one();
+        self.count_request(context);
         let takes_more = output.takes_more() && context.config.strategy.eager_write;
         self.output = Some(output);
         if takes_more {
@@ -708,6 +711,15 @@ impl Connection {
             is_retry,
             fetches,
             body_incomplete,
+            is_last: self.requests_left <= 1,
+        }
+    }
+
+    /// Counts a request that is being answered.
+    pub(super) fn count_request(&mut self, context: &mut WorkerContext) {
+        context.counters.requests.one();
+        if self.requests_left < u32::MAX {
+            self.requests_left = self.requests_left.saturating_sub(1);
         }
     }
 

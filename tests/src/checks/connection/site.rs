@@ -139,6 +139,7 @@ const TIMEOUTS: Timeouts = Timeouts {
     drain_ns: 6 * SECOND_NS,
     rate_grace_ns: 3 * SECOND_NS,
     stall_ns: 4 * SECOND_NS,
+    user_ns: 0,
 };
 
 /// Returns a configuration without options that concern the connection machine.
@@ -195,6 +196,7 @@ fn plain() -> Config {
         phase_times: false,
         profile_calls: false,
         bench_endpoints: false,
+        requests_max: u32::MAX,
         errors: ErrorLog::new(
             ErrorLogOptions { target: LogTarget::Stderr, level: LogLevel::Error, refusals: 0 },
             |_| {},

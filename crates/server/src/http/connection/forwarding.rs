@@ -88,7 +88,7 @@ impl Connection {
         response::answer_instead(instead, Answered::of(request), info, context, &mut output);
         self.taken += request.head_len;
         self.is_charged = false;
-        context.counters.requests.one();
+        self.count_request(context);
         self.output = Some(output);
         self.begin_reply(context);
         ControlFlow::Continue(())
@@ -122,10 +122,10 @@ impl Connection {
             self.begin_reply(context);
             return ControlFlow::Continue(());
         }
-        context.counters.requests.one();
         let (head, _) = input.split_at(request.head_len);
         self.landing = None;
         let info = self.request_info();
+        self.count_request(context);
         let forward = Forward::begin(request, head, info, upstream, cache, context);
         self.taken += request.head_len;
         self.is_charged = false;
