@@ -1,11 +1,13 @@
-//! Limits of each client: how many connections it may have open, and how many requests it may make
-//! in a second, in a table whose size never changes.
+//! Limits of each client: how many connections it may have open, how many requests it may make in
+//! a second, and how many bytes it may be sent, in a table whose size never changes.
 //!
 //! A client is a network: an address, or as many of its first bits as the operator says. Its
 //! requests fill a bucket that empties at the rate allowed, so that an entry is a name, a number
-//! and a time (the generic cell rate algorithm, ITU-T I.371, in its form as a virtual schedule). An
-//! entry without open connections whose bucket is empty says nothing, and is taken for the next
-//! client. Where a flood from many networks leaves no such entry, the one that would be empty
+//! and a time (the generic cell rate algorithm, ITU-T I.371, in its form as a virtual schedule),
+//! and its bytes fill another. Requests beyond the rate are refused. Bytes are reserved, each for a
+//! time that may be later, so that of many connections of a client each has its turn and asks once.
+//! An entry without open connections whose buckets are empty says nothing, and is taken for the
+//! next client. Where a flood from many networks leaves no such entry, the one that would be empty
 //! soonest is forgotten. An entry with open connections never is: what it counts would be counted
 //! down without it. Where there is no other, a client is not limited: nothing is known of it.
 
@@ -13,6 +15,11 @@ use std::net::IpAddr;
 
 /// Entries among which that of a client is looked for.
 const WAYS: usize = 8;
+
+/// Turns of a client's connections in a second, and the bytes of one.
+const TURNS_PER_S: u64 = 10;
+const TURN_BYTES_MIN: u64 = 1 << 10;
+const TURN_BYTES_MAX: u64 = 64 << 10;
 
 /// Bits of an IPv6 address that tell clients apart at most: what follows belongs to one host.
 pub const IPV6_BITS_MAX: u8 = 64;
@@ -24,6 +31,8 @@ pub struct ClientLimit {
     pub connections: Option<u32>,
     /// Requests that it may make; `None`: any number.
     pub requests: Option<RequestRate>,
+    /// Bytes that it may be sent; `None`: any number.
+    pub bandwidth: Option<Bandwidth>,
 }
 
 /// A rate of requests.
@@ -33,6 +42,44 @@ pub struct RequestRate {
     pub each_ns: u64,
     /// Requests that may be made at once, after a pause; at least 1.
     pub burst: u32,
+}
+
+/// A rate of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// Bytes per second, in the long run; at least 1.
+    pub bytes_per_s: u64,
+    /// Bytes that may be sent at once, after a pause; at least 1.
+    pub burst_bytes: u64,
+}
+
+impl Bandwidth {
+    /// Returns the time for which `bytes` fill the bucket, nanoseconds.
+    fn time_ns(self, bytes: u64) -> u64 {
+        let time_ns = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_s.max(1));
+        u64::try_from(time_ns).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the bytes that take a time, nanoseconds.
+    fn bytes_in(self, time_ns: u64) -> u64 {
+        let bytes = u128::from(time_ns) * u128::from(self.bytes_per_s) / 1_000_000_000;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the bytes of a turn: so many that turns are not too frequent, and so few that those
+    /// of other connections come soon.
+    fn turn_bytes(self) -> u64 {
+        (self.bytes_per_s / TURNS_PER_S).clamp(TURN_BYTES_MIN, TURN_BYTES_MAX)
+    }
+}
+
+/// Bytes of a client that may be sent, from a time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// The bytes.
+    pub bytes: u64,
+    /// Time until they may be sent, nanoseconds.
+    pub wait_ns: u64,
 }
 
 /// First bits of an address that say whose it is.
@@ -92,13 +139,20 @@ struct Entry {
     name: u64,
     /// Time at which the bucket is empty, nanoseconds.
     empty_ns: u64,
+    /// Time at which the bucket of bytes is empty, nanoseconds.
+    sent_ns: u64,
     /// Connections open.
     open: u32,
 }
 
 impl Entry {
     fn says_nothing(&self, now_ns: u64) -> bool {
-        self.open == 0 && self.empty_ns <= now_ns
+        self.open == 0 && self.over_ns() <= now_ns
+    }
+
+    /// Returns the time at which both buckets are empty, nanoseconds.
+    fn over_ns(&self) -> u64 {
+        self.empty_ns.max(self.sent_ns)
     }
 }
 
@@ -151,6 +205,38 @@ impl ClientTable {
         }
     }
 
+    /// Reserves bytes to be sent to a client: some of `wanted_bytes`, but no fewer than
+    /// `least_bytes`. They count as sent until [`ClientTable::give_back`].
+    pub fn reserve(
+        &mut self,
+        now_ns: u64,
+        (name, hash): (u64, u64),
+        least_bytes: u64,
+        wanted_bytes: u64,
+    ) -> Reservation {
+        let all = Reservation { bytes: wanted_bytes, wait_ns: 0 };
+        let Some(rate) = self.limit.bandwidth else { return all };
+        let Some(entry) = self.entry(now_ns, name, hash) else { return all };
+        let burst_ns = rate.time_ns(rate.burst_bytes.max(1));
+        let sent_ns = entry.sent_ns.max(now_ns);
+        let left_ns = burst_ns.saturating_sub(sent_ns - now_ns);
+        let turn_bytes = rate.turn_bytes().max(rate.bytes_in(left_ns)).max(least_bytes);
+        let bytes = wanted_bytes.max(least_bytes).min(turn_bytes);
+        entry.sent_ns = sent_ns.saturating_add(rate.time_ns(bytes));
+        // More than the burst at once waits for what exceeds it.
+        let wait_ns = (entry.sent_ns - now_ns).saturating_sub(burst_ns);
+        Reservation { bytes, wait_ns }
+    }
+
+    /// Gives back reserved bytes that were not sent.
+    pub fn give_back(&mut self, name: u64, hash: u64, bytes: u64) {
+        let Some(rate) = self.limit.bandwidth else { return };
+        let ways = self.ways(hash);
+        if let Some(entry) = ways.iter_mut().find(|entry| entry.name == name) {
+            entry.sent_ns = entry.sent_ns.saturating_sub(rate.time_ns(bytes));
+        }
+    }
+
     fn ways(&mut self, hash: u64) -> &mut [Entry] {
         let sets = self.entries.len() / WAYS;
         // The upper half of a product spreads the hash over any number of sets.
@@ -161,12 +247,12 @@ impl ClientTable {
     /// Returns the entry of a client, one taken for it, or none if each has open connections.
     fn entry(&mut self, now_ns: u64, name: u64, hash: u64) -> Option<&mut Entry> {
         let ways = self.ways(hash);
-        let says_something = |entry: &Entry| entry.open > 0 || entry.empty_ns > 0;
+        let says_something = |entry: &Entry| entry.open > 0 || entry.over_ns() > 0;
         let own = ways.iter().position(|entry| entry.name == name && says_something(entry));
         let free = || ways.iter().position(|entry| entry.says_nothing(now_ns));
         let soonest = || {
             let idle = ways.iter().enumerate().filter(|(_, entry)| entry.open == 0);
-            Some(idle.min_by_key(|(_, entry)| entry.empty_ns)?.0)
+            Some(idle.min_by_key(|(_, entry)| entry.over_ns())?.0)
         };
         if own.is_none() {
             let index = free().or_else(soonest)?;
@@ -190,7 +276,7 @@ mod tests {
             let each_ns = SECOND_NS / u64::from(per_second);
             RequestRate { each_ns, burst }
         });
-        ClientTable::new(ClientLimit { connections, requests }, entries)
+        ClientTable::new(ClientLimit { connections, requests, bandwidth: None }, entries)
     }
 
     /// A hash for tests: it leads names that are near to sets that are far.
@@ -261,6 +347,36 @@ mod tests {
         assert_eq!(table.entries.len(), WAYS);
     }
 
+    fn of_bytes(bytes_per_s: u64, burst_bytes: u64, entries: usize) -> ClientTable {
+        let bandwidth = Some(Bandwidth { bytes_per_s, burst_bytes });
+        ClientTable::new(ClientLimit { bandwidth, ..ClientLimit::default() }, entries)
+    }
+
+    #[test]
+    fn bytes_of_the_burst_go_at_once_and_then_each_turn_has_its_time() {
+        let mut table = of_bytes(100_000, 50_000, 64);
+        let mut reserve = |now_ns, wanted| {
+            let Reservation { bytes, wait_ns } = table.reserve(now_ns, (7, hash(7)), 0, wanted);
+            (bytes, wait_ns / 1_000_000)
+        };
+        assert_eq!(reserve(0, 40_000), (40_000, 0));
+        assert_eq!(reserve(0, 40_000), (10_000, 0));
+        assert_eq!(reserve(0, 40_000), (10_000, 100));
+        assert_eq!(reserve(0, 40_000), (10_000, 200), "another connection, behind it");
+        assert_eq!(reserve(0, 500), (500, 205));
+        assert_eq!(reserve(SECOND_NS, 90_000), (50_000, 0));
+    }
+
+    #[test]
+    fn what_was_not_sent_is_given_back_and_what_must_go_together_waits_for_all_of_it() {
+        let mut table = of_bytes(1000, 1000, 64);
+        let all = |bytes, wait_s| Reservation { bytes, wait_ns: wait_s * SECOND_NS };
+        assert_eq!(table.reserve(0, (1, hash(1)), 5000, 5000), all(5000, 4));
+        table.give_back(1, hash(1), 5000);
+        assert_eq!(table.reserve(0, (1, hash(1)), 0, 1000), all(1000, 0));
+        assert_eq!(table.reserve(0, (2, hash(2)), 0, 1000), all(1000, 0), "another client");
+    }
+
     #[test]
     fn names_are_the_bits_that_count() {
         let name = |prefix: ClientPrefix, address: &str| prefix.name_of(address.parse().unwrap());
@@ -302,6 +418,28 @@ mod tests {
                     let most = u128::from(burst) * u128::from(SECOND_NS) + window + slack;
                     prop_assert!((last - index) as u128 * u128::from(SECOND_NS) <= most);
                 }
+            }
+        }
+
+        #[test]
+        fn no_client_is_sent_more_than_the_burst_and_the_rate(
+            bytes_per_s in 1_u64..100_000_000,
+            burst_bytes in 1_u64..1_000_000,
+            asked in prop::collection::vec((0_u64..SECOND_NS / 5, 1_u64..300_000), 1..200),
+        ) {
+            let mut table = of_bytes(bytes_per_s, burst_bytes, 64);
+            let (mut now_ns, mut total_bytes) = (0, 0);
+            for (gap_ns, wanted) in asked {
+                let Reservation { bytes, wait_ns } = table.reserve(now_ns, (3, hash(3)), 0, wanted);
+                prop_assert!(bytes > 0 && bytes <= wanted);
+                total_bytes += u128::from(bytes);
+                let elapsed_ns = u128::from(now_ns + wait_ns);
+                let rate_bytes = elapsed_ns * u128::from(bytes_per_s) / 1_000_000_000;
+                // Each time is rounded down to a nanosecond.
+                let slack = u128::from(bytes_per_s) * 201 / 1_000_000_000 + 1;
+                let allowed = u128::from(burst_bytes) + rate_bytes + slack;
+                prop_assert!(total_bytes <= allowed, "{total_bytes} {allowed}");
+                now_ns += gap_ns;
             }
         }
 

@@ -66,5 +66,5 @@ pub(crate) fn resources() -> Resources {
 
 /// Returns the resources of a server with this page.
 pub(crate) fn resources_of(page: &Page) -> Resources {
-    Resources::new(Lifecycle::default(), page.observed(), Sampler::silent())
+    Resources::new(Lifecycle::default(), page.observed(), Sampler::default())
 }

@@ -88,19 +88,13 @@ impl AdminListener {
     }
 
     /// Begins to answer, from the page of this process's server, until the process ends or another
-    /// one answers. `tell`
-    /// says a sentence to the operator: when an overload begins, and when it has ended.
+    /// one answers.
     ///
     /// # Errors
     /// There is no thread for it.
-    pub fn start(
-        self,
-        lifecycle: &Lifecycle,
-        page: OwnPage,
-        tell: fn(&str),
-    ) -> io::Result<SocketGuard> {
+    pub fn start(self, lifecycle: &Lifecycle, page: OwnPage) -> io::Result<SocketGuard> {
         let Self { socket, guard, .. } = self;
-        let resources = Resources::new(lifecycle.clone(), page, Sampler::start(tell)?);
+        let resources = Resources::new(lifecycle.clone(), page, Sampler::default());
         let connections = Connections::new(socket, resources);
         thread::Builder::new().name("admin".to_owned()).spawn(move || connections.serve())?;
         Ok(guard)
@@ -139,7 +133,7 @@ mod tests {
     fn start(listener: AdminListener) -> SocketGuard {
         let page = fixtures::Page::new(1);
         page.publish(0, &fixtures::this_thread(), &[]);
-        listener.start(&Lifecycle::default(), page.observed(), |_| {}).unwrap()
+        listener.start(&Lifecycle::default(), page.observed()).unwrap()
     }
 
     fn ask(mut stream: impl Read + Write, request: &str) -> String {

@@ -2,8 +2,12 @@
 
 use clap::Args;
 use weir_server::ClientLimits;
-use weir_server::accept::client_limits::{ClientLimit, ClientPrefix, IPV6_BITS_MAX, RequestRate};
+use weir_server::accept::client_limits::{
+    Bandwidth, ClientLimit, ClientPrefix, IPV6_BITS_MAX, RequestRate,
+};
 use weir_server::architecture::ArchitectureName;
+
+use crate::values;
 
 /// The options for the limits of each client.
 #[derive(Debug, Args)]
@@ -24,11 +28,20 @@ pub(crate) struct ClientOptions {
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub client_burst: u32,
 
+    /// Bytes per second that one client is sent in the long run, its connections together; they
+    /// wait for it. The connections of trusted proxies have no limit [default: any number]
+    #[arg(long, value_name = "BYTES", value_parser = bandwidth)]
+    pub client_bandwidth: Option<u64>,
+
+    /// Bytes that one client is sent at once after a pause, whatever --client-bandwidth says
+    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = bandwidth)]
+    pub client_bandwidth_burst: u64,
+
     /// The bits of an address that tell clients apart, of IPv4 and of IPv6
     #[arg(long, value_name = "IPV4,IPV6", default_value = "32,64", value_parser = prefix)]
     pub client_prefix: ClientPrefix,
 
-    /// Clients that are known at a time, in 24 bytes each; where all have connections open, further
+    /// Clients that are known at a time, in 32 bytes each; where all have connections open, further
     /// ones are not limited
     #[arg(long, value_name = "N", default_value = "65536",
           value_parser = clap::value_parser!(u32).range(64..=1 << 26))]
@@ -45,12 +58,17 @@ impl ClientOptions {
         let each = ClientLimit {
             connections: self.client_connections,
             requests: self.client_requests.map(|each_ns| RequestRate { each_ns, burst }),
+            bandwidth: self.client_bandwidth.map(|bytes_per_s| Bandwidth {
+                bytes_per_s,
+                burst_bytes: self.client_bandwidth_burst,
+            }),
         };
         if each == ClientLimit::default() {
             return Ok(None);
         }
         if arch == ArchitectureName::Processes {
-            let why = "--client-connections and --client-requests are for loops that share memory";
+            let why = "--client-connections, --client-requests and --client-bandwidth are for \
+                       loops that share memory";
             return Err(format!("{why}: --arch processes has none"));
         }
         Ok(Some(ClientLimits {
@@ -73,6 +91,14 @@ fn nanoseconds_for_each(text: &str) -> Result<u64, String> {
     let number: u32 = number.parse().map_err(|_| "a rate is a whole number, as 10/s")?;
     let each_ns = (seconds * 1_000_000_000).checked_div(number.into());
     each_ns.filter(|each_ns| *each_ns > 0).ok_or_else(|| "that is no rate".into())
+}
+
+/// Parses a number of bytes that is not zero.
+fn bandwidth(text: &str) -> Result<u64, String> {
+    match values::size(text)? {
+        0 => Err("no client can be served with no bytes".into()),
+        bytes => Ok(bytes),
+    }
 }
 
 /// Parses the bits of an address that tell clients apart.

@@ -9,6 +9,7 @@ mod command;
 mod compression;
 mod config_file;
 mod docs_table;
+mod error_log;
 mod forwarding;
 mod lab;
 mod load;

@@ -59,6 +59,11 @@ impl Watchdog {
         self.next
     }
 
+    /// Returns the time between two signs.
+    pub(crate) fn interval(&self) -> Duration {
+        self.interval
+    }
+
     /// Gives a sign of life, unless `is_alive` is false, and puts off the next.
     pub(crate) fn tell(&mut self, is_alive: bool) {
         if is_alive {

@@ -13,6 +13,7 @@ use weir_server::{Address, LogFormat, OUTPUTS, PRESETS, Status, architecture, re
 use crate::caching::CacheOptions;
 use crate::clients::ClientOptions;
 use crate::compression::CompressOptions;
+use crate::error_log::ErrorLogArgs;
 use crate::forwarding::options::{ForwardOptions, RouteOptions};
 use crate::tls::TlsOptions;
 use crate::values::{self, OnOff};
@@ -282,6 +283,15 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
     pub stall_timeout: Duration,
 
+    /// Time after which the kernel ends a connection whose client acknowledges nothing of what was
+    /// sent, in any state (TCP_USER_TIMEOUT); 0: the kernel's own, about 15 minutes
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::duration)]
+    pub user_timeout: Duration,
+
+    /// Requests that may be made on a connection, which the last reply closes [default: any number]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keepalive_requests: Option<u32>,
+
     /// Requests with a body larger than this are refused
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = values::size)]
     pub max_body: u64,
@@ -307,6 +317,9 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "FORMAT", default_value = "combined",
           value_parser = values::log_format)]
     pub log_format: LogFormat,
+
+    #[command(flatten)]
+    pub error_log: ErrorLogArgs,
 
     /// Give each request an identifier: what a --trusted-proxy says in X-Request-Id, or a random
     /// one. It is in the log, and upstreams are told it in X-Request-Id

@@ -1,21 +1,26 @@
 //! A server that runs: what it prints, what it does at a signal, and how it leaves its place to a
 //! successor, a new process that reads the configuration as it is by then.
 
+mod overloads;
+
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use weir_admin::{AdminListener, Lifecycle, SocketGuard};
 use weir_observe::OwnPage;
 use weir_server::{
-    Address, Config, Predecessor, Program, Server, Signal, architecture, follow, readiness, stats,
+    Address, Config, ErrorLog, Predecessor, Program, Server, Signal, architecture, follow,
+    readiness, stats,
 };
 
 use crate::manager::{self, Watchdog};
 use crate::options::ServerOptions;
 use crate::print::say;
 use crate::values::OnOff;
+use overloads::Overloads;
 
 /// Ways in which a server's statistics come out, besides its page, and the server before it.
 pub(crate) struct Outputs {
@@ -86,6 +91,7 @@ pub(crate) fn run(
     let loops = config.workers;
     let how = how(config.arch.row(), config.mechanism.row());
     let bench_endpoints = config.bench_endpoints;
+    let errors = config.errors.clone();
     let mut server = Server::start(config, predecessor).map_err(|error| error.to_string())?;
     let lifecycle = Lifecycle::default();
     let admin_url = admin.as_ref().map(|admin| admin.listener.url().to_owned());
@@ -102,6 +108,7 @@ pub(crate) fn run(
     let loops = if loops == 1 { "1 loop".into() } else { format!("{loops} loops") };
     let status = format!("serving {what} on {} ({how}, {loops})", server.addresses());
     announce(&format!("weir: {status}"));
+    errors.info(&status);
     if let Some(url) = admin_url {
         say(&format!("the admin address is {url}"));
     }
@@ -113,6 +120,8 @@ pub(crate) fn run(
         manager::tell_ready(&status);
     }
     let watchdog = Watchdog::find();
+    let overloads = server.stat_page().map(|(layout, words)| OwnPage::new(layout, words));
+    let overloads = overloads.map(Overloads::watch);
     let standing = Standing::Serves;
     Running {
         server,
@@ -122,6 +131,8 @@ pub(crate) fn run(
         fingerprint,
         read_again,
         watchdog,
+        overloads,
+        errors,
         standing,
         is_first,
         stats_json,
@@ -174,7 +185,7 @@ impl Admin {
         let (layout, words) = server.stat_page().ok_or("there is no memory for the statistics")?;
         let failed = |error: std::io::Error| format!("no thread can be started: {error}");
         let socket = listener.try_clone_socket().map_err(failed)?;
-        let guard = listener.start(lifecycle, OwnPage::new(layout, words), say).map_err(failed)?;
+        let guard = listener.start(lifecycle, OwnPage::new(layout, words)).map_err(failed)?;
         Ok(Self { name, socket, guard })
     }
 }
@@ -199,6 +210,8 @@ struct Running {
     fingerprint: u64,
     read_again: ReadAgain,
     watchdog: Option<Watchdog>,
+    overloads: Option<Overloads>,
+    errors: ErrorLog,
     standing: Standing,
     /// True if it has no predecessor.
     is_first: bool,
@@ -226,7 +239,10 @@ impl Running {
 
     /// Does what the operator asks for by the next signal; returns false once every loop has ended.
     fn handle_next(&mut self) -> bool {
-        let signal = self.server.wait(self.watchdog.as_ref().map(Watchdog::next));
+        let sign = self.watchdog.as_ref().map(Watchdog::next);
+        let reading = self.overloads.as_ref().map(Overloads::due);
+        let signal = self.server.wait(sign.into_iter().chain(reading).min());
+        self.tell_overload();
         // A manager signals the successor itself.
         if self.standing == Standing::Ends && self.is_first && !manager::is_there() {
             signal.pass_on();
@@ -246,7 +262,7 @@ impl Running {
             Signal::Succession(Ok(pid)) => self.leave_to(pid),
             Signal::Succession(Err(why)) => self.go_on(&why),
             Signal::SuccessorFailed(how) => {
-                say(&format!("the server that has taken over has ended with {how}"));
+                self.errors.error(&format!("the server that has taken over has ended with {how}"));
                 self.has_failed = true;
                 self.stop();
             }
@@ -260,6 +276,7 @@ impl Running {
     fn stop(&mut self) {
         if self.standing != Standing::Ends {
             manager::tell_stopping();
+            self.errors.info("stopping: open connections are finished");
             self.standing = Standing::Serves;
         }
         self.lifecycle.stop();
@@ -272,11 +289,11 @@ impl Running {
             return;
         }
         manager::tell_reloading();
-        if !self.server.reopen_log() {
-            say("the access log is stuck and was not reopened");
+        if let Err(log) = self.server.reopen_logs() {
+            self.errors.warn(&format!("the {log} is stuck and was not reopened"));
         }
         if let Err(error) = self.server.reload_certificates() {
-            say(&format!("the certificates stay as they were: {error}"));
+            self.errors.error(&format!("the certificates stay as they were: {error}"));
         }
         if self.standing != Standing::Serves {
             // The one that starts may have read an earlier configuration.
@@ -284,7 +301,7 @@ impl Running {
         }
         match (self.read_again)() {
             Ok(new) if new.fingerprint == self.fingerprint => {
-                say("the configuration is the same, and the access log was opened again");
+                self.errors.notice("the configuration is the same, and the logs were opened again");
                 manager::tell_ready(&self.status);
             }
             Ok(_) => self.succeed(Program::Same),
@@ -315,7 +332,7 @@ impl Running {
 
     /// Goes on, because the configuration is wrong, or a successor could not serve.
     fn go_on(&mut self, why: &str) {
-        say(&format!("nothing was changed: {why}"));
+        self.errors.error(&format!("nothing was changed: {why}"));
         manager::tell_ready(&self.status);
         if let Standing::IsSucceeded { again } = self.standing {
             self.standing = Standing::Serves;
@@ -328,14 +345,16 @@ impl Running {
     /// Leaves everything to a successor that serves.
     fn leave_to(&mut self, pid: u32) {
         let own = std::process::id();
-        say(&format!("process {pid} serves from now on, and {own} finishes what it has"));
+        let text = format!("process {pid} serves from now on, and {own} finishes what it has");
+        self.errors.notice(&text);
         self.lifecycle.hand_over();
         if let Some(mut admin) = self.admin.take() {
             admin.guard.leave();
         }
         manager::tell_succeeded(pid, &self.status);
-        // Its signs of life are the successor's to give.
+        // Its signs of life are the successor's to give, and so are overloads to tell of.
         self.watchdog = None;
+        self.overloads = None;
         let again = match self.standing {
             Standing::IsSucceeded { again } => again,
             Standing::Serves | Standing::Ends => None,
@@ -350,9 +369,22 @@ impl Running {
 
     /// Tells the manager that the server lives, if every loop has gone round since the last time.
     fn give_sign_of_life(&mut self) {
-        if let Some(watchdog) = &mut self.watchdog {
-            watchdog.tell(self.server.loops_have_answered());
-            self.server.ask_loops();
+        let Some(watchdog) = self.watchdog.as_mut().filter(|it| it.next() <= Instant::now()) else {
+            return;
+        };
+        let is_alive = self.server.loops_have_answered();
+        if !is_alive {
+            self.server.tell_stalls(watchdog.interval());
+        }
+        watchdog.tell(is_alive);
+        self.server.ask_loops();
+    }
+
+    /// Tells the log of an overload that has begun or ended.
+    fn tell_overload(&mut self) {
+        let Some(overloads) = self.overloads.as_mut() else { return };
+        if let Some(sentence) = overloads.check(Instant::now()) {
+            self.errors.warn(&sentence);
         }
     }
 }

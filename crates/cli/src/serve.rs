@@ -15,27 +15,22 @@ use weir_server::architecture::ArchitectureName;
 use weir_server::readiness::settings::Settings;
 use weir_server::sites::{ErrorPage, Sites};
 use weir_server::{
-    AccessLog, Address, Config, LogFormat, LogTarget, OUTPUTS, OutputPath, PRESETS, Predecessor,
-    SiteRoot, Strategy, Timeouts, accept, architecture, content, readiness, slots, tls,
+    AccessLog, Address, Config, LogFormat, OUTPUTS, OutputPath, PRESETS, Predecessor, SiteRoot,
+    Strategy, Timeouts, accept, architecture, content, readiness, slots, tls,
 };
 
 use crate::caching::CacheOptions;
 use crate::config_file::{self, Environment, Merged, Tables};
+use crate::error_log::log_target;
 use crate::forwarding::{self, Forwarding};
 use crate::options::{
     CheckOptions, Precompressed, ProxyOptions, ServeOptions, ServerOptions, Symlinks,
 };
-use crate::print::{print_text, say};
+use crate::print::print_text;
 use crate::running::{self, Fingerprinted, Outputs};
 use crate::sites;
 use crate::values::{OnOff, ns};
 use crate::{Cli, Task, one_sentence};
-
-/// Socket of the system's logger: syslog(3).
-const SYSLOG: &str = "/dev/log";
-
-/// Socket of journald's native protocol: systemd-journald.service(8).
-const JOURNAL: &str = "/run/systemd/journal/socket";
 
 /// An upstream that stands for those on a command line that is not known.
 const SOME_URL: &str = "http://127.0.0.1:80";
@@ -225,8 +220,7 @@ fn server_configuration(
         listen: options.listen,
         tls,
         redirects_to_tls: options.tls.redirect_https == OnOff::On,
-        // It is known once the server listens.
-        tls_port: 0,
+        tls_port: 0, // known once the server listens
         inherited: inherited_sockets(),
         share_listener: options.share_listener == OnOff::On,
         strategy,
@@ -250,15 +244,16 @@ fn server_configuration(
         proxy_protocol_in,
         timeouts,
         rate_min: options.min_rate,
+        requests_max: options.keepalive_requests.unwrap_or(u32::MAX),
         body_bytes_max: options.max_body,
-        access_log: options.access_log.map(|path| access_log(path, options.log_format)),
+        access_log: options.access_log.map(|path| access_log(&path, options.log_format)),
         request_ids: options.request_id == OnOff::On,
         stat_page: options.stat_page == OnOff::On,
         accept_queue_times: options.accept_queue_times == OnOff::On,
         phase_times: options.phase_times == OnOff::On,
         profile_calls: options.profile_calls == OnOff::On,
         bench_endpoints: options.bench_endpoints == OnOff::On,
-        tell: say,
+        errors: options.error_log.log(),
     })
 }
 
@@ -379,28 +374,12 @@ fn timeouts(options: &ServerOptions) -> Timeouts {
         drain_ns: ns(options.drain_timeout),
         rate_grace_ns: ns(options.min_rate_grace),
         stall_ns: ns(options.stall_timeout),
+        user_ns: ns(options.user_timeout),
     }
 }
 
-fn access_log(value: PathBuf, format: LogFormat) -> AccessLog {
+fn access_log(value: &Path, format: LogFormat) -> AccessLog {
     AccessLog { target: log_target(value), format }
-}
-
-/// Returns the destination that a value of `--access-log` names.
-fn log_target(value: PathBuf) -> LogTarget {
-    let socket = |prefix: &str, usual: &str| {
-        let path = value.to_str()?.strip_prefix(prefix)?;
-        Some(PathBuf::from(if path.is_empty() { usual } else { path }))
-    };
-    if let Some(path) = socket("syslog:", SYSLOG) {
-        LogTarget::Syslog(path)
-    } else if let Some(path) = socket("journald:", JOURNAL) {
-        LogTarget::Journal(path)
-    } else if value == Path::new("-") {
-        LogTarget::Stdout
-    } else {
-        LogTarget::File(value)
-    }
 }
 
 /// Returns the requested architecture and its settings.

@@ -33,13 +33,17 @@ impl OwnPage {
     /// # Errors
     /// [`PageError::Busy`] if a loop does not run for 50 ms that was interrupted as it published.
     pub fn snapshot(&self) -> Result<Snapshot, PageError> {
-        let mut snapshot = self.copy()?;
+        let mut snapshot = self.published()?;
         let mut usages = Usages::default();
         snapshot.add_usage(|owner| usages.of(owner));
         Ok(snapshot)
     }
 
-    fn copy(&self) -> Result<Snapshot, PageError> {
+    /// Returns the numbers of every loop as it published them, without those of the kernel.
+    ///
+    /// # Errors
+    /// As [`OwnPage::snapshot`].
+    pub fn published(&self) -> Result<Snapshot, PageError> {
         for _ in 0..RETRIES {
             match self.layout.snapshot(&*self.words, monotonic_ns()) {
                 Err(PageError::Busy) => thread::sleep(RETRY_DELAY),

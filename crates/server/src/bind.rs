@@ -55,6 +55,7 @@ pub(crate) fn open(
         listeners.take_all(config, &mut passed)?;
     }
     config.tls_port = listeners.tls_port();
+    listeners.set_user_timeouts(config.timeouts.user_ns);
     Ok(listeners)
 }
 
@@ -96,6 +97,16 @@ impl Listeners {
             Address::Tcp(_) | Address::Unix(_) => None,
         };
         self.addresses.iter().find_map(port).unwrap_or_default()
+    }
+
+    /// Sets the time limit for acknowledgements, which accepted connections inherit. One of the
+    /// sockets taken over may have another.
+    fn set_user_timeouts(&self, timeout_ns: u64) {
+        // Less than a millisecond is not nothing.
+        let timeout_ms = u32::try_from(timeout_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX);
+        for KeptSocket { fd, .. } in &self.kept {
+            socket::set_user_timeout(fd.as_fd(), timeout_ms);
+        }
     }
 
     /// Opens a socket for each address, unless those passed are a service manager's.

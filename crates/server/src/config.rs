@@ -1,5 +1,6 @@
 //! Everything that can be configured about a server. Parses nothing.
 
+mod error_log;
 mod log;
 mod upstream;
 
@@ -27,6 +28,8 @@ use crate::sites::ruling::{RuleLines, Ruling};
 use crate::sites::{ErrorPage, Rule, RuleIndex, Sites};
 use crate::strategy::Strategy;
 
+pub use error_log::{ErrorLog, ErrorLogOptions, LogLevel};
+pub(crate) use error_log::{LogEntry, ToWriter};
 pub use log::{
     AccessLog, LOG_FIELDS, LogField, LogFieldRow, LogFormat, LogPattern, LogTarget, PatternPart,
 };
@@ -72,6 +75,9 @@ pub struct Timeouts {
     pub rate_grace_ns: u64,
     /// Time that a client may take nothing of a reply; 0 is no limit.
     pub stall_ns: u64,
+    /// Time that a client may acknowledge nothing of what was sent, in whatever state its
+    /// connection is (TCP_USER_TIMEOUT, tcp(7)); 0 leaves it to the kernel.
+    pub user_ns: u64,
 }
 
 /// A directory that a site or a route serves.
@@ -196,6 +202,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// Minimum rate at which a client must read a reply, bytes per second; 0 is no limit.
     pub rate_min: u64,
+    /// Requests that may be made on a connection; the largest number is any.
+    pub requests_max: u32,
     /// Maximum size of a request's body that is read and discarded, bytes; with a larger one the
     /// connection is given up.
     pub body_bytes_max: u64,
@@ -214,8 +222,8 @@ pub struct Config {
     /// True to answer `/.weir/burn`, which costs processor time of the client's choice: for
     /// measurements.
     pub bench_endpoints: bool,
-    /// Callback that shows a message to the operator.
-    pub tell: fn(&str),
+    /// What the operator is told.
+    pub errors: ErrorLog,
 }
 
 impl Config {

@@ -1,7 +1,7 @@
 //! The server: one connection machine under every architecture, mechanism and policy.
 //!
 //! [`Config`] describes a server; [`Server::start`] checks it and starts the loops. Nothing here
-//! parses options or prints: messages for the operator go through [`Config::tell`].
+//! parses options or prints: messages for the operator go through [`Config::errors`].
 
 pub mod architecture;
 mod bind;
@@ -24,9 +24,10 @@ mod upstream;
 mod worker;
 
 pub use config::{
-    AccessLog, Address, ClientLimits, Config, Error, HealthCheck, HighPriority, LOG_FIELDS,
-    LogField, LogFieldRow, LogFormat, LogPattern, LogTarget, PatternPart, ReplyCache, SiteRoot,
-    Timeouts, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts,
+    AccessLog, Address, ClientLimits, Config, Error, ErrorLog, ErrorLogOptions, HealthCheck,
+    HighPriority, LOG_FIELDS, LogField, LogFieldRow, LogFormat, LogLevel, LogPattern, LogTarget,
+    PatternPart, ReplyCache, SiteRoot, Timeouts, Upstream, UpstreamAddress, UpstreamServer,
+    UpstreamTimeouts,
 };
 pub use ipnet::IpNet;
 pub use server::{Server, Signal};

@@ -66,7 +66,7 @@ pub(crate) fn fit(config: &mut Config, listeners: usize) {
     let room = usize::try_from(room).unwrap_or(usize::MAX);
     if room < config.conns_max {
         let wanted = std::mem::replace(&mut config.conns_max, room);
-        (config.tell)(&format!(
+        config.errors.warn(&format!(
             "{room} connections at most, not {wanted}: {fds} descriptors are allowed, and files \
              take {files} of them (ulimit -n, --open-files)"
         ));

@@ -24,6 +24,7 @@ use crate::compressor::CompressorThread;
 use crate::config::{Address, Config, Error};
 use crate::context::clients::Clients;
 use crate::context::log::LogWriter;
+use crate::context::log::errors::ErrorWriter;
 use crate::control::{Control, Phase, WorkerReport};
 use crate::http::bench;
 use crate::limits;
@@ -154,10 +155,30 @@ fn compressor(config: &Config) -> Option<CompressorThread> {
     Some(CompressorThread::new(options.unclaimed_bytes_max, &config.cpus))
 }
 
-/// Starts the writer of the access log, if there is one.
-fn start_log(config: &Config) -> Result<Option<LogWriter>, Error> {
-    let Some(log) = &config.access_log else { return Ok(None) };
-    LogWriter::start(log, config.tell).map(Some)
+/// The writers of the logs.
+#[derive(Debug)]
+struct LogWriters {
+    /// That of the access log; `None` where this process has none.
+    access: Option<LogWriter>,
+    errors: ErrorWriter,
+}
+
+impl LogWriters {
+    /// Starts them. Child processes write access logs of their own.
+    fn start(config: &Config, forks: bool) -> Result<Self, Error> {
+        let errors = ErrorWriter::start(&config.errors)?;
+        let access = config.access_log.as_ref().filter(|_| !forks);
+        let access = access.map(|log| LogWriter::start(log, &config.errors)).transpose()?;
+        Ok(Self { access, errors })
+    }
+
+    /// Has everything written, and ends them.
+    fn stop(self) {
+        if let Some(access) = self.access {
+            access.stop();
+        }
+        self.errors.stop();
+    }
 }
 
 fn page_of(new: Option<&NewPage>) -> Option<&StatPage> {
@@ -184,7 +205,7 @@ pub struct Server {
     report_request: u64,
     ended: Arc<EndedWorkers>,
     signals: SignalFd,
-    log: Option<LogWriter>,
+    logs: LogWriters,
     config: Arc<Config>,
     upstreams: Option<Arc<SharedUpstreams>>,
     clients: Option<Arc<Clients>>,
@@ -233,7 +254,7 @@ impl Server {
         } else {
             (Vec::new(), sockets)
         };
-        let log = if forks { None } else { start_log(&config)? };
+        let logs = LogWriters::start(&config, forks)?;
         let compressor = if forks { None } else { compressor(&config) };
         let upstreams = SharedUpstreams::of(&config);
         let clients = config.client_limits.as_ref().map(|limits| Arc::new(Clients::new(limits)));
@@ -257,7 +278,7 @@ impl Server {
             report_request: 0,
             ended,
             signals,
-            log,
+            logs,
             config: Arc::clone(&config),
             checker: HealthChecker::start(&config, upstreams.as_ref()).map_err(failed)?,
             upstreams,
@@ -271,10 +292,10 @@ impl Server {
             server.start_loop(index, sockets, &config, &report_sender)?;
         }
         for (index, master) in masters.into_iter().enumerate() {
-            server.start_relay(index, master, config.tell, &report_sender)?;
+            server.start_relay(index, master, &report_sender)?;
         }
         if let Some(new) = &server.stat_page {
-            new.publish(config.tell);
+            new.publish(&config.errors);
         }
         Ok(server)
     }
@@ -440,6 +461,16 @@ impl Server {
         self.reports.iter().all(|(report_request, _)| *report_request >= self.report_request)
     }
 
+    /// Tells the operator which loops have not gone round since they were asked, `waited` ago.
+    pub fn tell_stalls(&self, waited: Duration) {
+        let answered = |(report_request, _): &(u64, _)| *report_request >= self.report_request;
+        let waited_s = waited.as_secs_f64();
+        for (index, _) in self.reports.iter().enumerate().filter(|(_, report)| !answered(report)) {
+            let text = format!("loop {index} stalls: it has not gone round for {waited_s:.1} s");
+            self.config.errors.error(&text);
+        }
+    }
+
     /// Reads the certificates again, whether their files have changed or not. Open connections go
     /// on with those they began with.
     ///
@@ -454,18 +485,30 @@ impl Server {
         match self.config.tls.as_ref().and_then(|tls| tls.reload_if_changed()) {
             None => {}
             // Child processes have certificates of their own.
-            Some(Ok(())) => self.controls.iter().for_each(|control| control.request_reopen()),
+            Some(Ok(())) => {
+                self.controls.iter().for_each(|control| control.request_reopen());
+                self.config.errors.notice("the certificates have changed, and were read again");
+            }
             Some(Err(error)) => {
-                (self.config.tell)(&format!("the certificates stay as they were: {error}"));
+                let why = format!("the certificates stay as they were: {error}");
+                self.config.errors.error(&why);
             }
         }
     }
 
-    /// Reopens the access log, because it was moved. Returns false if its writer is stuck.
-    pub fn reopen_log(&self) -> bool {
-        // Child processes write the log themselves.
+    /// Reopens the logs, because they were moved.
+    ///
+    /// # Errors
+    /// The name of a log whose writer is stuck.
+    pub fn reopen_logs(&self) -> Result<(), &'static str> {
+        // Child processes write the logs themselves.
         self.controls.iter().for_each(|control| control.request_reopen());
-        self.log.as_ref().is_none_or(LogWriter::reopen)
+        match (self.config.errors.reopen(), self.logs.access.as_ref().is_none_or(LogWriter::reopen))
+        {
+            (true, true) => Ok(()),
+            (true, false) => Err("access log"),
+            (false, _) => Err("error log"),
+        }
     }
 
     /// Returns the counters of every loop so far. A loop too busy to answer within two seconds is
@@ -478,6 +521,7 @@ impl Server {
             let Ok(answer) = self.incoming.recv_timeout(left) else { break };
             self.reports[answer.index] = (answer.report_request, answer.report);
         }
+        self.tell_stalls(REPORT_WAIT);
         let loops = self.reports.iter().map(|(_, report)| report.clone()).collect();
         Report { elapsed_s: self.start.elapsed().as_secs_f64(), loops }
     }
@@ -490,9 +534,7 @@ impl Server {
             let _ = thread.join();
         }
         let report = self.report();
-        if let Some(log) = self.log {
-            log.stop();
-        }
+        self.logs.stop();
         self.socket_files.iter().for_each(SocketFile::remove);
         report
     }
@@ -513,7 +555,7 @@ impl Server {
             control: Arc::clone(&control),
             publisher: page_of(self.stat_page.as_ref())
                 .map_or_else(Publisher::default, |page| page.of_worker(index)),
-            log: self.log.as_ref().map(LogWriter::buffer),
+            log: self.logs.access.as_ref().map(LogWriter::buffer),
             upstreams: self.upstreams.clone(),
             clients: self.clients.clone(),
             compressor: self.compressor.as_ref().map(|thread| Arc::clone(thread.compressor())),
@@ -540,17 +582,17 @@ impl Server {
         &mut self,
         index: usize,
         master: MasterHandle,
-        tell: fn(&str),
         incoming: &Sender<WorkerReport>,
     ) -> Result<(), Error> {
         let failed = |error: std::io::Error| Error(format!("cannot start a loop: {error}"));
         let control = Arc::new(Control::new(index, incoming.clone()).map_err(failed)?);
         let (commands, ended) = (Arc::clone(&control), Arc::clone(&self.ended));
+        let errors = self.config.errors.clone();
         let thread = std::thread::Builder::new()
             .name(format!("weir-{index}"))
             .spawn(move || {
                 let _end = EndGuard(ended);
-                master.relay(&commands, tell);
+                master.relay(&commands, &errors);
             })
             .map_err(failed)?;
         self.controls.push(control);

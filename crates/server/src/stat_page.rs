@@ -17,7 +17,7 @@ use weir_sys::profile;
 use weir_sys::run_dir::RunFile;
 use weir_sys::shared_page::SharedNumbers;
 
-use crate::config::{Address, Config, Upstream};
+use crate::config::{Address, Config, ErrorLog, Upstream};
 
 /// Weight of the connections accepted or served after which a long phase publishes.
 const WEIGHT_MAX: u32 = 64;
@@ -88,7 +88,7 @@ impl StatPage {
             ..Description::of_this_build()
         });
         let tell = |why: String| {
-            (config.tell)(&format!("statistics cannot be read by `weir stat`: {why}"));
+            config.errors.warn(&format!("statistics cannot be read by `weir stat`: {why}"));
         };
         let words = layout.words();
         let (numbers, file) = match file_of(pid, words) {
@@ -134,9 +134,9 @@ impl Words for StatPage {
 
 impl NewPage {
     /// Lets other processes find the page.
-    pub(crate) fn publish(&self, tell: fn(&str)) {
+    pub(crate) fn publish(&self, errors: &ErrorLog) {
         if let Some(Err(error)) = self.file.as_ref().map(RunFile::publish) {
-            tell(&format!("statistics cannot be read by `weir stat`: {error}"));
+            errors.warn(&format!("statistics cannot be read by `weir stat`: {error}"));
         }
     }
 }

@@ -205,6 +205,7 @@ counters! {
     refused_unfair Sum "requests on open connections refused as their source had used up its share",
     refused_client_connections Sum "connections refused because of --client-connections",
     refused_client_requests Sum "requests answered with 429 because of --client-requests",
+    client_bandwidth_pauses Sum "pauses of connections because of --client-bandwidth",
     departed Sum "connections closed unread because their client had disconnected",
     turned_away Sum "of the refused connections, those answered with 503",
     deferred_max Max "maximum number of deferred connections, served newest first",

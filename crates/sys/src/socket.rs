@@ -113,6 +113,13 @@ pub fn set_nodelay(fd: BorrowedFd<'_>) {
     let _ = timed(Call::Setsockopt, || sockopt::set_tcp_nodelay(fd, true));
 }
 
+/// Sets the time after which a connection ends whose peer acknowledges nothing of what was sent,
+/// milliseconds (TCP_USER_TIMEOUT, tcp(7)); 0 is the kernel's own. Connections accepted from a
+/// listener inherit it. Does nothing on a Unix socket.
+pub fn set_user_timeout(fd: BorrowedFd<'_>, timeout_ms: u32) {
+    let _ = timed(Call::Setsockopt, || sockopt::set_tcp_user_timeout(fd, timeout_ms));
+}
+
 /// Accepts a connection, non-blocking and close-on-exec, and returns it with its peer's address.
 ///
 /// # Errors
@@ -270,5 +277,16 @@ mod tests {
         assert!(is_quiet(near.as_fd()));
         drop(far);
         assert!(!is_quiet(near.as_fd()) && !has_unread(near.as_fd()));
+    }
+
+    #[test]
+    fn what_is_accepted_inherits_the_time_limit_for_acknowledgements() {
+        let listener = bind_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        set_user_timeout(listener.as_fd(), 12_345);
+        listen(listener.as_fd(), 1).unwrap();
+        let address = local_address(listener.as_fd()).unwrap().unwrap();
+        let _client = std::net::TcpStream::connect(address).unwrap();
+        let (accepted, _) = accept(listener.as_fd()).unwrap();
+        assert_eq!(sockopt::tcp_user_timeout(&accepted).unwrap(), 12_345);
     }
 }

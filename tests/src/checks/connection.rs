@@ -154,6 +154,7 @@ impl<'a> Play<'a> {
             Action::Yield => client.has_yielded = true,
             Action::Read | Action::Write => {}
             Action::Forward => panic!("there is no upstream"),
+            Action::Pause => panic!("there is no limit of bandwidth"),
             Action::Shutdown | Action::Discard => panic!("it does these on its socket itself"),
         }
         Some(next)

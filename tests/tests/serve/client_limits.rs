@@ -1,5 +1,9 @@
-//! The limits of each client: connections open at a time, and requests in the long run.
+//! The limits of each client: connections open at a time, requests in the long run, and bytes.
 
+use std::time::Duration;
+
+use rustix::process::Signal;
+use weir_tests::files::noise;
 use weir_tests::origin::reply;
 use weir_tests::server::run;
 use weir_tests::wait::until;
@@ -12,6 +16,17 @@ suite! {
     every_forwarding_architecture:
     connections_past_the_limit_are_refused_until_one_ends,
     requests_past_the_burst_are_answered_with_429,
+}
+
+suite! {
+    every_architecture_at_once:
+    a_client_is_sent_its_burst_and_no_more,
+    replies_beyond_the_burst_come_whole_after_pauses,
+}
+
+suite! {
+    every_forwarding_architecture_at_once:
+    forwarded_replies_beyond_the_burst_come_whole_after_pauses,
 }
 
 /// A rate that gives nothing back during a test.
@@ -66,6 +81,82 @@ fn requests_past_the_burst_are_answered_with_429(setup: &Setup) {
     assert_eq!((&total["refused_client_requests"], &total["status_2xx"]), (&3.into(), &3.into()));
 }
 
+/// Options of a server whose clients are sent so much at once, and then one byte a second.
+fn burst_of(bytes: &str) -> [&str; 8] {
+    let workers = ["--workers", "2", "--drain-timeout", "0"];
+    let [a, b, c, d] = workers;
+    ["--client-bandwidth", "1", "--client-bandwidth-burst", bytes, a, b, c, d]
+}
+
+fn shares_memory(setup: &Setup) -> bool {
+    // The processes share none, and refuse the option.
+    setup.arch.spelling != "processes"
+}
+
+fn a_client_is_sent_its_burst_and_no_more(setup: &Setup) {
+    if !shares_memory(setup) {
+        return;
+    }
+    let root = Root::new();
+    // One is sent from memory, the other from its file.
+    for (name, size) in [("small", 40_000), ("large", 400_000)] {
+        root.write(name, noise(1, size));
+        let server = setup.serve(&root, &burst_of("30000"));
+        let mut client = server.connect();
+        client.send(request("GET", &format!("/{name}"), &[]));
+        let mut other = server.connect();
+        if setup.arch.spelling != "ring" {
+            assert!(client.read_slowly(30_000, 4096, Duration::ZERO), "{}", setup.name);
+        }
+        other.send(request("GET", &format!("/{name}"), &[]));
+        until("both pause", || {
+            server.signal(Signal::USR1);
+            server
+                .stats_so_far()
+                .is_some_and(|stats| stats["total"]["client_bandwidth_pauses"].as_u64() >= Some(2))
+        });
+        let stats = server.stop_cleanly().stats();
+        // The ring lends a reply to the kernel as a whole, when there is room for all of it.
+        let wanted = if setup.arch.spelling == "ring" { 0 } else { 30_000 };
+        assert_eq!(stats["total"]["bytes_out"].as_u64(), Some(wanted), "{} {name}", setup.name);
+    }
+}
+
+fn replies_beyond_the_burst_come_whole_after_pauses(setup: &Setup) {
+    if !shares_memory(setup) {
+        return;
+    }
+    let root = Root::new();
+    let (small, large) = (noise(2, 40_000), noise(3, 3_000_000));
+    root.write("small", &small);
+    root.write("large", &large);
+    let rate = ["--client-bandwidth", "8M", "--client-bandwidth-burst", "10000"];
+    let server = setup.serve(&root, &rate);
+    let mut client = server.connect();
+    assert!(client.get("/small").body == small, "{}", setup.name);
+    assert!(client.get("/large").body == large, "{}", setup.name);
+    let parts = client.get_with("/large", &["Range: bytes=0-99999,200000-2999999"]);
+    assert_eq!(parts.status, 206, "{}", setup.name);
+    assert!(parts.body.windows(100_000).any(|part| part == &large[..100_000]), "{}", setup.name);
+    let total = server.stop_cleanly().stats()["total"].clone();
+    assert!(total["client_bandwidth_pauses"].as_u64() >= Some(10), "{}: {total}", setup.name);
+    assert_eq!((&total["timeout_rate"], &total["timeout_stall"]), (&0.into(), &0.into()));
+}
+
+fn forwarded_replies_beyond_the_burst_come_whole_after_pauses(setup: &Setup) {
+    let large = noise(4, 3_000_000);
+    let content = large.clone();
+    let origin = Origin::start(move |_| reply(&content));
+    let rate = ["--client-bandwidth", "8M", "--client-bandwidth-burst", "10000"];
+    let server = setup.proxy(&[&origin.url()], &rate);
+    let mut client = server.connect();
+    for _ in 0..2 {
+        assert!(client.get("/large").body == large, "{}", setup.name);
+    }
+    let total = server.stop_cleanly().stats()["total"].clone();
+    assert!(total["client_bandwidth_pauses"].as_u64() >= Some(5), "{}: {total}", setup.name);
+}
+
 #[test]
 fn a_request_that_waits_for_a_disk_or_an_upstream_is_charged_once() {
     let origin = Origin::start(|_| reply(b"hello"));
@@ -102,6 +193,8 @@ fn limits_that_mean_nothing_are_refused_in_one_sentence() {
         &["--client-prefix", "33,64"],
         &["--client-connections", "0"],
         &["--client-connections", "1", "--arch", "processes"],
+        &["--client-bandwidth", "0"],
+        &["--client-bandwidth", "1M", "--arch", "processes"],
     ] {
         let Stopped { status, stderr, .. } = run(std::process::Command::new(WEIR)
             .args(["serve", "/", "--listen", "127.0.0.1:0"])

@@ -28,6 +28,23 @@ mod general {
         custom_fields_are_added,
         custom_error_pages_keep_the_status,
         dotfiles_are_hidden_unless_asked_for,
+        a_connection_ends_with_its_last_request,
+    }
+
+    fn a_connection_ends_with_its_last_request(setup: &Setup) {
+        let root = Root::with_hello();
+        let server = setup.serve(&root, &["--keepalive-requests", "3"]);
+        let mut client = server.connect();
+        let closes = (0..3).map(|_| client.get("/hello.txt").field("Connection") == Some("close"));
+        assert_eq!(closes.collect::<Vec<_>>(), [false, false, true], "{}", setup.name);
+        assert!(client.ends(), "{}", setup.name);
+        // Together on a connection, with more than it may have.
+        let mut client = server.connect();
+        client.send(request("GET", "/hello.txt", &[]).repeat(5));
+        let texts: Vec<_> = (0..3).map(|_| client.reply().text()).collect();
+        assert_eq!(texts, ["hello"; 3], "{}", setup.name);
+        assert!(client.ends(), "{}", setup.name);
+        assert_eq!(server.stop_cleanly().stats()["total"]["replies"], 6);
     }
 
     fn date_is_an_imf_fixdate(setup: &Setup) {

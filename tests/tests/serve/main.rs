@@ -15,6 +15,7 @@ mod bench_endpoints;
 mod client_limits;
 mod compression;
 mod content;
+mod error_log;
 mod fiber;
 mod fuzz_corpus;
 mod http;

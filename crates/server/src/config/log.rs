@@ -14,11 +14,13 @@ pub enum LogFormat {
     Pattern(Arc<LogPattern>),
 }
 
-/// Destination of an access log.
+/// Destination of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
     /// Standard output.
     Stdout,
+    /// Standard error.
+    Stderr,
     /// A file, appended to; reopened at a hang-up signal.
     File(PathBuf),
     /// A socket that takes messages of RFC 5424, such as `/dev/log`.

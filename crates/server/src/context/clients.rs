@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use weir_accept::client_limits::{ClientPrefix, ClientTable, Opened};
+use weir_accept::client_limits::{ClientPrefix, ClientTable, Opened, Reservation};
 use weir_sys::socket::UNKNOWN_PEER;
 
 use crate::config::{ClientLimits, Config};
@@ -18,6 +18,7 @@ const PARTS: usize = 64;
 /// The clients that are known. Times are nanoseconds on a clock that all loops share.
 pub(crate) struct Clients {
     prefix: ClientPrefix,
+    limit_bandwidth: bool,
     parts: Vec<Mutex<ClientTable>>,
     /// Of this process alone, so that nobody can choose addresses that lead to one place.
     hasher: RandomState,
@@ -35,6 +36,7 @@ impl Clients {
         let table = ClientTable::new(limits.each, limits.entries.div_ceil(PARTS));
         Self {
             prefix: limits.prefix,
+            limit_bandwidth: limits.each.bandwidth.is_some(),
             parts: (0..PARTS).map(|_| Mutex::new(table.clone())).collect(),
             hasher: RandomState::new(),
             start: Instant::now(),
@@ -65,6 +67,34 @@ impl Clients {
         let (name, hash) = self.name_of(client);
         let over = self.part(hash).request(self.now_ns(), name, hash);
         over.map_err(|over_ns| over_ns.div_ceil(1_000_000_000).max(1))
+    }
+
+    /// Returns whether what a client is sent is limited.
+    pub(crate) fn limit_bandwidth(&self) -> bool {
+        self.limit_bandwidth
+    }
+
+    /// Reserves bytes to be sent on a connection: some of `wanted_bytes`, no fewer than
+    /// `least_bytes`. `None` for one that is not limited: of a proxy that is trusted, or without an
+    /// address.
+    pub(crate) fn reserve(
+        &self,
+        peer: SocketAddr,
+        least_bytes: u64,
+        wanted_bytes: u64,
+        config: &Config,
+    ) -> Option<Reservation> {
+        if peer == UNKNOWN_PEER || config.trusts(peer.ip()) {
+            return None;
+        }
+        let named @ (_, hash) = self.name_of(peer.ip());
+        Some(self.part(hash).reserve(self.now_ns(), named, least_bytes, wanted_bytes))
+    }
+
+    /// Gives back reserved bytes that were not sent.
+    pub(crate) fn give_back(&self, peer: SocketAddr, bytes: u64) {
+        let (name, hash) = self.name_of(peer.ip());
+        self.part(hash).give_back(name, hash, bytes);
     }
 
     fn name_of(&self, address: IpAddr) -> (u64, u64) {

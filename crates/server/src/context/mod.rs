@@ -9,11 +9,12 @@ pub(crate) mod log;
 pub(crate) mod logins;
 pub(crate) mod output;
 pub(crate) mod read_rate;
+pub(crate) mod refusals;
 pub(crate) mod stores;
 pub(crate) mod write_budget;
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -33,6 +34,7 @@ use forwarded::Background;
 use log::{LogBuffer, LoggedRequest};
 use logins::Logins;
 use output::Output;
+use refusals::{RefusalCause, RefusalSampler};
 use stores::Stores;
 use write_budget::WriteBudget;
 
@@ -53,6 +55,9 @@ const OPEN_BURST: u64 = 16;
 
 /// Maximum age of the wall clock's offset, nanoseconds.
 const OFFSET_AGE_NS: u64 = 100_000_000;
+
+/// Minimum time between two messages about lost lines, nanoseconds.
+const TELL_LOSSES_NS: u64 = 10_000_000_000;
 
 /// Maximum length of an identifier that is accepted from a proxy, bytes.
 const REQUEST_ID_BYTES_MAX: usize = 128;
@@ -117,6 +122,10 @@ pub(crate) struct WorkerContext {
     outputs: Vec<Box<Output>>,
     random: RandomState,
     boundaries: u64,
+    refusals: RefusalSampler,
+    /// Lines of the access log that were lost and not told of, and when some were.
+    untold_losses: u64,
+    told_losses_ns: Option<u64>,
 }
 
 impl WorkerContext {
@@ -131,6 +140,7 @@ impl WorkerContext {
         clock: Clock,
     ) -> Self {
         let mut context = Self {
+            refusals: RefusalSampler::of(&config.errors),
             config,
             stores,
             counters: Counters::default(),
@@ -163,6 +173,8 @@ impl WorkerContext {
             outputs: Vec::new(),
             random: RandomState::new(),
             boundaries: 0,
+            untold_losses: 0,
+            told_losses_ns: None,
         };
         context.read_wall_clock();
         context
@@ -329,12 +341,36 @@ impl WorkerContext {
             let (written, lost) = log.take_counts();
             self.counters.log_lines.add(written);
             self.counters.log_lines_lost.add(lost);
+            self.untold_losses += lost;
+            if self.untold_losses > 0 {
+                self.tell_losses();
+            }
         }
         self.stores.note(&mut self.counters);
         self.counters.threads_max.raise(1);
         if let Some(upstreams) = &self.upstreams {
             upstreams.count(&mut self.counters, &mut self.upstream_words);
         }
+    }
+
+    /// Tells the error log of a refusal, or counts it. `cause` is asked only in the first case.
+    #[inline]
+    pub(crate) fn log_refusal(&mut self, client: IpAddr, cause: impl FnOnce() -> RefusalCause) {
+        if self.refusals.count(self.now_ns) {
+            self.refusals.write(client, cause(), &self.config, self.now_ns);
+        }
+    }
+
+    /// Tells the operator of lost lines of the access log, after a while of the next ones.
+    #[cold]
+    fn tell_losses(&mut self) {
+        let is_told = |at_ns: u64| self.now_ns < at_ns.saturating_add(TELL_LOSSES_NS);
+        if self.told_losses_ns.is_some_and(is_told) {
+            return;
+        }
+        self.told_losses_ns = Some(self.now_ns);
+        let lost = std::mem::take(&mut self.untold_losses);
+        self.config.errors.warn(&format!("{lost} lines of the access log were lost"));
     }
 
     /// Returns the counters, with those of the store, and those of the kernel for all threads of

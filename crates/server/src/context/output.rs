@@ -46,6 +46,17 @@ pub(crate) struct Output {
     pub fetched_again: u8,
     /// True while the socket is corked.
     pub corked: bool,
+    /// State of the client's bandwidth.
+    pub pace: Pace,
+}
+
+/// Bytes that may be sent by the bandwidth of a client, and the pause before they may.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    /// Bytes reserved and not sent yet; `None` where there is no limit.
+    pub reserved_bytes: Option<u64>,
+    /// Start and end of the pause, nanoseconds; `None` without one.
+    pub pause_ns: Option<(u64, u64)>,
 }
 
 /// A range of an entry's bytes.
@@ -165,6 +176,30 @@ impl Output {
         if self.bytes.capacity() == 0 {
             bytes.clear();
             self.bytes = bytes;
+        }
+    }
+
+    /// Returns the bytes to be sent before the next part of a multipart body.
+    pub(crate) fn unsent_bytes(&self) -> u64 {
+        let body_bytes = self.body.as_ref().map_or(0, BodyRange::len);
+        (self.bytes.len() - self.written.min(self.bytes.len())) as u64 + body_bytes
+    }
+
+    /// Returns the bytes that the next chunk will have, and moves on to the next part for it.
+    pub(crate) fn chunk_bytes(&mut self, file_bytes_max: u64) -> u64 {
+        if self.bytes.is_empty() && self.body.is_none() {
+            self.next_part();
+        }
+        let of_file = self.is_of_file();
+        let body_bytes = self.body.as_ref().map_or(0, BodyRange::len);
+        let body_bytes = if of_file { body_bytes.min(file_bytes_max) } else { body_bytes };
+        self.bytes.len() as u64 + body_bytes
+    }
+
+    /// Takes bytes that were sent off those reserved.
+    pub(crate) fn take_reserved(&mut self, bytes: u64) {
+        if let Some(reserved_bytes) = &mut self.pace.reserved_bytes {
+            *reserved_bytes = reserved_bytes.saturating_sub(bytes);
         }
     }
 

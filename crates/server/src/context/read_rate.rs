@@ -124,6 +124,12 @@ impl ReadRate {
         }
     }
 
+    /// Leaves out time in which the server sent nothing by its own choice, nanoseconds.
+    pub(crate) fn pass_over(&mut self, time_ns: u64) {
+        self.checked_ns = self.checked_ns.saturating_add(time_ns);
+        self.progress_ns = self.progress_ns.saturating_add(time_ns);
+    }
+
     /// Returns the time of the next check, nanoseconds.
     pub(crate) fn due_ns(&self, limits: &ReadRateLimits) -> u64 {
         let credit_ns = if limits.rate_min == 0 { u64::MAX } else { self.credit_ns };

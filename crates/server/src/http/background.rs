@@ -49,6 +49,7 @@ pub(super) fn begin(
         is_retry: false,
         fetches: 0,
         body_incomplete: false,
+        is_last: false,
         endpoints: None,
         ruling: None,
     };

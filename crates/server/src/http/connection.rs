@@ -14,6 +14,7 @@
 //!              the client and an upstream
 //! Yield        serves other connections first          `resume`
 //! Write        sends `output`                          `sent`
+//! Pause        sends nothing for now                   `expire`, at the deadline
 //! Shutdown     shuts down the sending side             `write_side_shut`
 //! Discard      reads, and throws away                  `discarded`
 //! Close        closes the socket, after `end`          (nothing: the connection is over)
@@ -34,6 +35,7 @@
 //!
 //! [`SocketConnection`]: super::socket_connection::SocketConnection
 
+mod bandwidth;
 mod client_limit;
 mod forwarding;
 mod handshake;
@@ -74,6 +76,8 @@ pub enum Action {
     Yield,
     /// Send the output.
     Write,
+    /// Wait until the deadline: its client has been sent as much as it may be.
+    Pause,
     /// Shut down the sending side.
     Shutdown,
     /// Read from the client and discard.
@@ -155,6 +159,8 @@ pub(crate) struct Connection {
     verified: Option<bool>,
     /// True while an unwanted request body is still to come.
     body_incomplete: bool,
+    /// Requests that may still be made, with the current one; the largest number is any.
+    requests_left: u32,
     /// Reason for the close, once known.
     close_reason: Option<CloseReason>,
 }
@@ -213,6 +219,7 @@ impl Connection {
             ruling: None,
             verified: None,
             body_incomplete: false,
+            requests_left: context.config.requests_max,
             close_reason: None,
         }
     }
@@ -279,6 +286,7 @@ impl Connection {
             State::Verify(_, Some(_)) => Action::Yield,
             State::Verify(_, None) if self.unread() < FOLLOWING_INPUT_BYTES_MAX => Action::Read,
             State::Follow(_) | State::Forward(_) | State::Verify(_, None) => Action::Forward,
+            State::Reply if self.is_paused() => Action::Pause,
             State::Reply => Action::Write,
             State::Linger { .. } => Action::Discard,
         }
@@ -427,6 +435,7 @@ impl Connection {
             SendOutcome::BudgetSpent | SendOutcome::Blocked | SendOutcome::NeedsDisk => {
                 Action::Write
             }
+            SendOutcome::Paused => Action::Pause,
             SendOutcome::ClientGone => {
                 context.counters.gone.one();
                 self.close_for(CloseReason::ClientReset)
@@ -490,6 +499,7 @@ impl Connection {
         context: &mut WorkerContext,
     ) -> Option<Action> {
         let reason = match self.state {
+            State::Reply if self.is_paused() => return Some(self.expire_pause(context)),
             State::Reply => return self.expire_reply(unacknowledged, context),
             State::Forward(_) => return Some(self.expire_forward(unacknowledged, context)),
             State::Verify(..) => return Some(self.expire_verification(context)),
@@ -536,6 +546,7 @@ impl Connection {
             context.counters.replies_cut.add(output.replies());
         }
         self.log(&mut output, context);
+        self.give_back_bytes(&mut output, context);
         context.give_output(output);
         cut
     }
@@ -657,7 +668,7 @@ impl Connection {
         self.is_retry = false;
         self.fetches = 0;
         self.landing = None;
-        context.counters.requests.one();
+        self.count_request(context);
         let takes_more = output.takes_more() && context.config.strategy.eager_write;
         self.output = Some(output);
         if takes_more {
@@ -700,6 +711,15 @@ impl Connection {
             is_retry,
             fetches,
             body_incomplete,
+            is_last: self.requests_left <= 1,
+        }
+    }
+
+    /// Counts a request that is being answered.
+    pub(super) fn count_request(&mut self, context: &mut WorkerContext) {
+        context.counters.requests.one();
+        if self.requests_left < u32::MAX {
+            self.requests_left = self.requests_left.saturating_sub(1);
         }
     }
 
@@ -745,6 +765,7 @@ impl Connection {
         self.log(&mut output, context);
         let close = output.close || context.is_closing();
         let linger = output.linger || self.taken < self.input.len();
+        self.give_back_bytes(&mut output, context);
         context.give_output(output);
         if !close {
             self.state = State::Idle;

@@ -17,6 +17,7 @@ use crate::context::close_reason::CloseReason;
 use crate::context::forwarded::{Answered, CachePart, END_WITH_REQUEST_NS, Forward, Place};
 use crate::context::output::Output;
 use crate::context::read_rate::{RateVerdict, ReadRate, ReadRateLimits};
+use crate::context::refusals::RefusalCause;
 
 impl Forward {
     /// Begins to forward a request: asks for a place at the upstream. `cache`: what the cache does
@@ -263,6 +264,10 @@ impl Forward {
         output: &mut Output,
         context: &mut WorkerContext,
     ) -> Result<(), CloseReason> {
+        if let Failure::Refused(reason) = failure {
+            let upstream = self.upstream;
+            context.log_refusal(info.peer.ip(), || RefusalCause::Upstream { upstream, reason });
+        }
         self.release_failed(failure, context);
         self.give_up_flight(context);
         // Interim replies may go before another server's reply or this one.

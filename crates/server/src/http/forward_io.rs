@@ -302,7 +302,10 @@ trait ForwardingClient: ClientIo {
                 context.counters.gone.one();
                 return Err(Step::Close(CloseReason::ClientReset));
             }
-            SendOutcome::Blocked | SendOutcome::BudgetSpent | SendOutcome::NeedsDisk => {}
+            SendOutcome::Blocked
+            | SendOutcome::BudgetSpent
+            | SendOutcome::NeedsDisk
+            | SendOutcome::Paused => {}
         }
         Ok(output.sent_bytes > before)
     }
@@ -351,6 +354,9 @@ trait ForwardingClient: ClientIo {
             let unacknowledged = if waits_to_send { self.unacknowledged() } else { None };
             let taken_bytes = self.acknowledged(unacknowledged.unwrap_or(0));
             forward.note_client(is_awaited, taken_bytes, context);
+        }
+        if waits_to_send && self.is_paused() {
+            return Step::Wait(Action::Forward);
         }
         if waits_to_send {
             return Step::Wait(Action::Write);

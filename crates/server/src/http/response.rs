@@ -60,6 +60,8 @@ pub(crate) struct RequestInfo {
     pub fetches: u8,
     /// True if the request's body is incomplete. It is not waited for.
     pub body_incomplete: bool,
+    /// True if it is the last that may be made on its connection.
+    pub is_last: bool,
 }
 
 /// Result of answering a request. Unless it is [`Answer::Written`], the output is unchanged, and
@@ -205,7 +207,8 @@ pub(crate) fn closes_after(
         context.counters.closed_by_pressure.one();
         context.counters.closed_by_share.add(share_used_up.into());
     }
-    !request.keep_alive || info.body_incomplete || context.is_closing() || share_used_up
+    let is_last = info.is_last || info.body_incomplete;
+    !request.keep_alive || is_last || context.is_closing() || share_used_up
 }
 
 /// Answers a request with a stored reply of its upstream. `says`: what Cache-Status says.

@@ -36,6 +36,8 @@ pub(crate) enum SendOutcome {
     BudgetSpent,
     /// The next bytes are not in memory: [`Output::take_fetch`].
     NeedsDisk,
+    /// Nothing may be sent yet, by the client's bandwidth.
+    Paused,
     /// The client has gone.
     ClientGone,
     /// The file is no longer the one whose length was promised, or cannot be read.
@@ -74,7 +76,8 @@ impl Output {
                 self.uncork(socket);
                 return self.finish(socket);
             }
-            if sent_now >= context.write_budget.bytes() {
+            // With nothing left of what is reserved for its client, it asks anew after others.
+            if sent_now >= context.write_budget.bytes() || self.pace.reserved_bytes == Some(0) {
                 return SendOutcome::BudgetSpent;
             }
             if self.is_cold(context) {
@@ -85,6 +88,7 @@ impl Output {
                 Ok(Progress { bytes, full }) => {
                     sent_now += bytes;
                     self.sent_bytes += bytes;
+                    self.take_reserved(bytes);
                     context.counters.bytes_out.add(bytes);
                     if full {
                         return SendOutcome::Blocked;
@@ -109,6 +113,7 @@ impl Output {
     /// Records that `bytes` of what was taken were sent.
     pub(crate) fn note_sent(&mut self, bytes: u64, context: &mut WorkerContext) {
         self.sent_bytes += bytes;
+        self.take_reserved(bytes);
         context.counters.bytes_out.add(bytes);
     }
 
@@ -156,13 +161,15 @@ impl Output {
         }
     }
 
-    /// Makes one system call. `full`: it took less than it was given.
+    /// Makes one system call, with no more than is reserved for the client. `full`: it took less
+    /// than it was given.
     fn write_some(
         &mut self,
         socket: &mut impl Socket,
         context: &mut WorkerContext,
     ) -> io::Result<Progress> {
-        let head = &self.bytes[self.written..];
+        let most_bytes = self.pace.reserved_bytes.unwrap_or(u64::MAX);
+        let head = cut(&self.bytes[self.written..], most_bytes);
         let Some(part) = &mut self.body else {
             let bytes = socket.write(head, false)?;
             let full = bytes < head.len();
@@ -171,7 +178,7 @@ impl Output {
         };
         let progress = match part.entry.content() {
             Content::Memory(bytes) => {
-                let body = slice(bytes, &part.range);
+                let body = cut(slice(bytes, &part.range), most_bytes - head.len() as u64);
                 let offered = head.len() + body.len();
                 let bytes = if head.is_empty() {
                     socket.write(body, false)?
@@ -187,7 +194,7 @@ impl Output {
             }
             Content::File(file) => {
                 let tail = if self.corked { 0 } else { TAIL_BYTES };
-                write_file(socket, file, &part.range, tail, context)?
+                write_file(socket, file, &part.range, [tail, most_bytes], context)?
             }
         };
         let from_head = progress.bytes.min(head.len() as u64);
@@ -198,6 +205,11 @@ impl Output {
         }
         Ok(progress)
     }
+}
+
+/// Returns the beginning of a slice, with `most_bytes` at most.
+fn cut(bytes: &[u8], most_bytes: u64) -> &[u8] {
+    usize::try_from(most_bytes).ok().and_then(|most| bytes.get(..most)).unwrap_or(bytes)
 }
 
 struct Progress {
@@ -217,23 +229,24 @@ struct Progress {
 ///
 /// `tail`: the bytes at the end that are sent by copy. Under a cork there are none, as in the
 /// papers' server: what is left of the last segment is held back until the check after it.
+/// `most_bytes`: those that may be sent now.
 fn write_file(
     socket: &mut impl Socket,
     file: &OpenFile,
     range: &Range<u64>,
-    tail: u64,
+    [tail, most_bytes]: [u64; 2],
     context: &mut WorkerContext,
 ) -> io::Result<Progress> {
     let left = range.end - range.start;
     if left > tail && socket.is_of_kernel() && file.is_quiet(context.clock()) {
-        let wanted = (left - tail).min(context.write_budget.bytes());
+        let wanted = (left - tail).min(context.write_budget.bytes()).min(most_bytes);
         let bytes = socket.send_file(file.as_fd(), range.start, wanted as usize)? as u64;
         if bytes == 0 || !file.is_unchanged().unwrap_or(false) {
             return Err(changed());
         }
         return Ok(Progress { bytes, full: bytes < wanted });
     }
-    let wanted = left.min(context.scratch.len() as u64) as usize;
+    let wanted = left.min(context.scratch.len() as u64).min(most_bytes) as usize;
     let copy = &mut context.scratch[..wanted];
     let read = file::pread_full(file.as_fd(), copy, range.start).unwrap_or(0);
     if read < wanted || !file.is_unchanged().unwrap_or(false) {

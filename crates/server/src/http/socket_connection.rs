@@ -271,7 +271,9 @@ impl<S: Socket> SocketConnection<S> {
         loop {
             action = match action {
                 Action::Discard => return Action::Read,
-                Action::Read | Action::Fetch | Action::Yield | Action::Close(_) => return action,
+                Action::Read | Action::Fetch | Action::Yield | Action::Pause | Action::Close(_) => {
+                    return action;
+                }
                 Action::Forward => {
                     let next = forward_io::forward(self, context);
                     if self.conn.action() == Action::Forward {
@@ -287,6 +289,7 @@ impl<S: Socket> SocketConnection<S> {
                         SendOutcome::BudgetSpent => return Action::Yield,
                         SendOutcome::Blocked => return Action::Write,
                         SendOutcome::NeedsDisk => return Action::Fetch,
+                        SendOutcome::Paused => return Action::Pause,
                         sent => self.conn.sent(sent, context),
                     }
                 }
@@ -383,6 +386,9 @@ impl<S: Socket> ClientIo for SocketConnection<S> {
     }
 
     fn write(&mut self, context: &mut WorkerContext) -> SendOutcome {
+        if !self.conn.may_send(0, context) {
+            return SendOutcome::Paused;
+        }
         let Some(output) = self.conn.output() else { return SendOutcome::ClientGone };
         let sent = output.send(&mut self.socket, context);
         output.full_since_ns = (sent == SendOutcome::Blocked).then(|| context.now_ns());
@@ -416,6 +422,10 @@ impl<S: Socket> ClientIo for SocketConnection<S> {
     }
 
     fn drain_pipe(&mut self, pipe: &mut Pipe, context: &mut WorkerContext) -> io::Result<usize> {
+        // What is in a pipe is not counted out: it goes together.
+        if !self.conn.may_send(pipe.held() as u64, context) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let sent = self.socket.drain_pipe(pipe);
         self.write_blocked |= sent.is_err();
         if let (Ok(bytes), Some(output)) = (&sent, self.conn.output()) {

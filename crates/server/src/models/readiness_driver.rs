@@ -121,7 +121,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
         core.context.counters.getevents_calls.one();
         self.mechanism.wait(timeout, &mut self.ready).unwrap_or_else(|error| {
             // Lack of memory, which passes: the set itself is valid.
-            (core.context.config.tell)(&format!("waiting for events: {error}"));
+            core.context.config.errors.warn(&format!("waiting for events: {error}"));
             std::thread::sleep(Duration::from_millis(10));
             0
         })
@@ -203,7 +203,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
         let interest = match action {
             Action::Read | Action::Discard => Interest::Read,
             Action::Write | Action::Shutdown => Interest::Write,
-            Action::Fetch | Action::Forward => Interest::Nothing,
+            Action::Fetch | Action::Forward | Action::Pause => Interest::Nothing,
             Action::Yield => {
                 self.yield_to_others(core, slot);
                 return Ok(());
@@ -245,7 +245,8 @@ impl<M: Mechanism> ReadinessDriver<M> {
                     let token = Token { slot: base + token.slot, ..token };
                     if watch_upstream(&mut self.mechanism, socket, token).is_err() {
                         // Out of memory: its deadline ends it.
-                        (core.context.config.tell)("a connection to an upstream is not watched");
+                        let errors = &core.context.config.errors;
+                        errors.warn("a connection to an upstream is not watched");
                     }
                 }
             }

@@ -19,7 +19,7 @@ use super::health::CheckVerdict;
 use super::shared::SharedUpstreams;
 use super::transport::Kernel;
 use super::{open, session};
-use crate::config::{Config, HealthCheck, UpstreamServer};
+use crate::config::{Config, ErrorLog, HealthCheck, LogLevel, UpstreamServer};
 
 /// Number of bytes read at a time.
 const READ_BYTES: usize = 4096;
@@ -65,7 +65,7 @@ impl Drop for HealthChecker {
 /// The checks of all servers.
 struct Checks<'a> {
     shared: &'a SharedUpstreams,
-    tell: fn(&str),
+    errors: ErrorLog,
     servers: Vec<CheckedServer<'a>>,
 }
 
@@ -114,7 +114,7 @@ impl<'a> Checks<'a> {
                 }
             }));
         }
-        Self { shared, tell: config.tell, servers }
+        Self { shared, errors: config.errors.clone(), servers }
     }
 
     fn run(&mut self, stop: &(AtomicBool, Waker)) {
@@ -142,7 +142,7 @@ impl<'a> Checks<'a> {
         let timeout = Duration::from_nanos(wake_ns.saturating_sub(now_ns));
         if let Err(error) = poll::poll(&mut fds, Some(timeout)) {
             // Lack of memory, which passes.
-            (self.tell)(&format!("waiting for health checks: {error}"));
+            self.errors.warn(&format!("waiting for health checks: {error}"));
             std::thread::sleep(Duration::from_millis(10));
         }
         let ready = fds.iter().skip(1).zip(checked).filter(|(fd, _)| fd.revents != 0);
@@ -180,9 +180,12 @@ impl<'a> Checks<'a> {
         let HealthCheck { rise, fall, .. } = *server.check;
         if let Some(is_down) = server.verdict.note(passed, rise, fall) {
             self.shared.set_down(server.upstream, server.index, is_down);
-            let state = if is_down { "down" } else { "up again" };
+            let (level, state) = match is_down {
+                true => (LogLevel::Error, "down"),
+                false => (LogLevel::Notice, "up again"),
+            };
             let (name, address) = (server.name, server.server);
-            (self.tell)(&format!("upstream {name}: {address} is {state}"));
+            self.errors.tell(level, &format!("upstream {name}: {address} is {state}"));
         }
     }
 }

@@ -80,21 +80,25 @@ impl Health {
     }
 
     /// Records that it could not be reached, or broke off. Those that fail together, of one cause,
-    /// count once.
-    pub(super) fn note_failure(&self, now_ns: u64) {
+    /// count once. Returns whether it is the first failure in a row.
+    pub(super) fn note_failure(&self, now_ns: u64) -> bool {
         if self.backoff_until_ns.load(Relaxed) > now_ns {
-            return;
+            return false;
         }
-        let doublings = self.failures.fetch_add(1, Relaxed).min(DOUBLINGS_MAX);
+        let before = self.failures.fetch_add(1, Relaxed);
+        let doublings = before.min(DOUBLINGS_MAX);
         self.backoff_until_ns.store(now_ns + (BACKOFF_NS << doublings), Relaxed);
+        before == 0
     }
 
-    /// Records a whole reply, whatever its status.
-    pub(super) fn note_success(&self, now_ns: u64) {
-        if self.failures.load(Relaxed) > 0 && self.failures.swap(0, Relaxed) > 0 {
+    /// Records a whole reply, whatever its status. Returns whether it had failed before.
+    pub(super) fn note_success(&self, now_ns: u64) -> bool {
+        let had_failed = self.failures.load(Relaxed) > 0 && self.failures.swap(0, Relaxed) > 0;
+        if had_failed {
             self.backoff_until_ns.store(0, Relaxed);
             self.recovered_ns.store(now_ns.max(1), Relaxed);
         }
+        had_failed
     }
 
     /// Records what its checks find.

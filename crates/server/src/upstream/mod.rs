@@ -288,7 +288,7 @@ impl Upstreams {
                     return Ok(self.sockets.add(fd, upstream, server, client, tls));
                 }
                 Err(error) => {
-                    self.shared.health(upstream, server).note_failure(shared_ns);
+                    self.note_failure_of(upstream, server, now_ns);
                     last = error;
                 }
             }
@@ -341,14 +341,29 @@ impl Upstreams {
     /// Records that the server of a connection could not be reached, or broke off.
     pub(crate) fn note_failure(&mut self, slot: u32, now_ns: u64) {
         if let Some((upstream, server)) = self.sockets.server_of(slot) {
-            self.shared.health(upstream, server).note_failure(now_ns + self.offset_ns);
+            self.note_failure_of(upstream, server, now_ns);
+        }
+    }
+
+    /// Records a failure of a server, and tells the operator of the first in a row.
+    fn note_failure_of(&self, upstream: usize, server: usize, now_ns: u64) {
+        if self.shared.health(upstream, server).note_failure(now_ns + self.offset_ns) {
+            let config = &self.config.upstreams[upstream];
+            let (name, address) = (&config.name, &config.servers[server]);
+            let text = format!("upstream {name}: {address} has failed, and is passed over");
+            self.config.errors.warn(&text);
         }
     }
 
     /// Records a whole reply of the server of a connection.
     pub(crate) fn note_success(&mut self, slot: u32, now_ns: u64) {
         if let Some((upstream, server)) = self.sockets.server_of(slot) {
-            self.shared.health(upstream, server).note_success(now_ns + self.offset_ns);
+            let health = self.shared.health(upstream, server);
+            if health.note_success(now_ns + self.offset_ns) {
+                let config = &self.config.upstreams[upstream];
+                let (name, address) = (&config.name, &config.servers[server]);
+                self.config.errors.notice(&format!("upstream {name}: {address} answers again"));
+            }
         }
     }
 

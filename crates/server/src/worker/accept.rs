@@ -69,9 +69,19 @@ impl<M: Model> Worker<M> {
         if self.core.paused_until_ns.is_some() || index >= self.core.listeners.len() {
             return None;
         }
-        if self.is_full() && self.make_room(EVICTED_AT_ONCE) == 0 {
-            self.pause_accepting(FULL_PAUSE_NS);
-            return None;
+        if self.is_full() {
+            let evicted = self.make_room(EVICTED_AT_ONCE);
+            let open_max = self.core.table.open_max();
+            self.core.tell_with(|| {
+                format!(
+                    "this loop's {open_max} connections are all open (--max-conns): {evicted} \
+                     that waited were closed"
+                )
+            });
+            if evicted == 0 {
+                self.pause_accepting(FULL_PAUSE_NS);
+                return None;
+            }
         }
         let mut decision = self.decide(index, true);
         if self.core.accepts_all && self.core.context.config.policy.name == PolicyName::Limit {

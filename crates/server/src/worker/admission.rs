@@ -12,6 +12,7 @@ use weir_sys::{listener, socket};
 use super::listener::Listener;
 use super::model::{Model, Worker};
 use crate::context::close_reason::CloseReason;
+use crate::context::refusals::RefusalCause;
 use crate::http::connection_io::ConnectionIo;
 use crate::stat_page;
 
@@ -53,6 +54,14 @@ impl<M: Model> Worker<M> {
             Verdict::Excess => counters.refused_excess.one(),
             _ => counters.refused_stale.one(),
         }
+        let listener = core.listeners.get(index);
+        core.context.log_refusal(peer.ip(), || match verdict {
+            Verdict::Excess => {
+                let [queue, bound, _] = listener.map(Listener::state).unwrap_or_default();
+                RefusalCause::Excess { queue, bound }
+            }
+            _ => RefusalCause::Stale { wait_max_ns: phase.decision.stale_ns },
+        });
         self.refuse(fd, peer, is_tls);
     }
 
@@ -70,11 +79,13 @@ impl<M: Model> Worker<M> {
 
     /// Begins to serve an accepted connection, or defers it until there is time.
     pub(crate) fn admit(&mut self, mut conn: M::Connection, decision: Decision, since_ns: u64) {
-        let source = conn.peer().ip().into();
+        let peer = conn.peer().ip();
+        let source = peer.into();
         let is_within_limit = conn.count_for_client(&self.core.context);
         let Some(slot) = self.insert(conn) else { return };
         if !is_within_limit {
             self.core.context.counters.refused_client_connections.one();
+            self.core.context.log_refusal(peer, || RefusalCause::ClientConnections);
             return self.close_in_refusal(slot, CloseReason::ClientLimit);
         }
         let core = &mut self.core;
@@ -179,6 +190,16 @@ impl<M: Model> Worker<M> {
         match reason {
             CloseReason::Unfair => core.context.counters.refused_unfair.one(),
             _ => core.context.counters.refused_stale.one(),
+        }
+        let decision = core.request_decision.unwrap_or_else(|| core.decision());
+        if let Some(conn) = core.table.conn(token.slot) {
+            core.context.log_refusal(conn.peer().ip(), || match reason {
+                CloseReason::Unfair => {
+                    let each_ns = decision.share.map_or(0, |share| share.each_ns);
+                    RefusalCause::Unfair { each_ns }
+                }
+                _ => RefusalCause::Stale { wait_max_ns: decision.stale_ns },
+            });
         }
         self.close_in_refusal(token.slot, reason);
     }

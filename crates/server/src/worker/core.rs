@@ -30,6 +30,9 @@ pub(crate) const FIRST_LISTENER: u32 = 1;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// Time of a work-phase that the operator is told of, nanoseconds.
+const STALL_NS: u64 = SECOND_NS;
+
 /// A work-phase, or the part of one between two accept-phases.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
@@ -339,6 +342,10 @@ impl<C> LoopCore<C> {
         self.work_ns = if items > 1 { spent_ns } else { 0 };
         self.served += items;
         self.served_ns += spent_ns;
+        if spent_ns >= STALL_NS {
+            let spent_s = spent_ns as f64 / 1e9;
+            self.tell(&format!("a work-phase of {items} connections has taken {spent_s:.1} s"));
+        }
         if let Some(before) = tls_before {
             self.context.tls_work.note_work(before);
         }
@@ -408,10 +415,15 @@ impl<C> LoopCore<C> {
 
     /// Sends a message to the operator, at most once per second.
     pub(crate) fn tell(&mut self, message: &str) {
+        self.tell_with(|| message.to_owned());
+    }
+
+    /// Sends a message that is made only if one may be sent.
+    pub(crate) fn tell_with(&mut self, message: impl FnOnce() -> String) {
         let now_ns = self.context.now_ns();
         if self.last_message_ns.is_none_or(|at_ns| at_ns + SECOND_NS <= now_ns) {
             self.last_message_ns = Some(now_ns);
-            (self.context.config.tell)(message);
+            self.context.config.errors.warn(&message());
         }
     }
 }

@@ -8,7 +8,8 @@ use weir_server::accept::{Controls, Limit, PolicyConfig, Refusal, SynFilter};
 use weir_server::content::Options;
 use weir_server::readiness::settings::Settings;
 use weir_server::{
-    Config, OutputPath, PRESETS, Strategy, Timeouts, architecture, readiness, slots,
+    Config, ErrorLog, ErrorLogOptions, LogLevel, LogTarget, OutputPath, PRESETS, Strategy,
+    Timeouts, architecture, readiness, slots,
 };
 
 use crate::files::{Root, noise};
@@ -138,6 +139,7 @@ const TIMEOUTS: Timeouts = Timeouts {
     drain_ns: 6 * SECOND_NS,
     rate_grace_ns: 3 * SECOND_NS,
     stall_ns: 4 * SECOND_NS,
+    user_ns: 0,
 };
 
 /// Returns a configuration without options that concern the connection machine.
@@ -194,6 +196,10 @@ fn plain() -> Config {
         phase_times: false,
         profile_calls: false,
         bench_endpoints: false,
-        tell: |_| {},
+        requests_max: u32::MAX,
+        errors: ErrorLog::new(
+            ErrorLogOptions { target: LogTarget::Stderr, level: LogLevel::Error, refusals: 0 },
+            |_| {},
+        ),
     }
 }

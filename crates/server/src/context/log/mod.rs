@@ -2,6 +2,7 @@
 //! time. A loop never waits for the disk: when the writer cannot keep up, lines are dropped and
 //! counted. The format of a line is in [`record`].
 
+pub(crate) mod errors;
 mod escape;
 mod record;
 mod sink;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::config::{AccessLog, Error, LogTarget};
+use crate::config::{AccessLog, Error, ErrorLog, LogTarget};
 
 pub(crate) use record::{LoggedRequest, Record};
 use record::{ReplyEnd, rfc3339};
@@ -126,14 +127,15 @@ pub(crate) struct LogWriter {
 
 impl LogWriter {
     /// Opens the log and starts its writer, so that a wrong path is known before the first request.
-    pub(crate) fn start(log: &AccessLog, tell: fn(&str)) -> Result<Self, Error> {
+    pub(crate) fn start(log: &AccessLog, errors: &ErrorLog) -> Result<Self, Error> {
         let log = log.clone();
         let sink = Sink::open(&log.target).map_err(|error| fail(&error))?;
         let (messages, inbox) = sync_channel(BATCHES_WAITING);
         let (end, ended) = sync_channel(0);
         let lost = Arc::new(AtomicU64::new(0));
         let target = log.target.clone();
-        let writer = Writer { target, sink, lost: Arc::clone(&lost), last_message: None, tell };
+        let (lost_in_writer, errors) = (Arc::clone(&lost), errors.clone());
+        let writer = Writer { target, sink, lost: lost_in_writer, last_message: None, errors };
         std::thread::Builder::new()
             .name("weir-log".into())
             .spawn(move || {
@@ -186,7 +188,7 @@ struct Writer {
     sink: Sink,
     lost: Arc<AtomicU64>,
     last_message: Option<Instant>,
-    tell: fn(&str),
+    errors: ErrorLog,
 }
 
 impl Writer {
@@ -209,7 +211,7 @@ impl Writer {
         let Err(error) = outcome else { return };
         self.lost.fetch_add(lost, Ordering::Relaxed);
         self.tell(&format!("access-log lines lost: {error}"));
-        if matches!(self.target, LogTarget::Syslog(_) | LogTarget::Journal(_))
+        if self.sink.is_socket()
             && let Ok(again) = Sink::open(&self.target)
         {
             // The logger was started anew, perhaps.
@@ -220,7 +222,7 @@ impl Writer {
     fn tell(&mut self, message: &str) {
         if self.last_message.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
             self.last_message = Some(Instant::now());
-            (self.tell)(message);
+            self.errors.warn(message);
         }
     }
 }

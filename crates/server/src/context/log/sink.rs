@@ -1,4 +1,4 @@
-//! Destinations of the access log: a file or standard output, which take lines; the system's
+//! Destinations of a log: a file or an output of the process, which take lines; the system's
 //! logger (RFC 5424) and systemd-journald (its native protocol), which take a datagram each.
 
 use std::fs::{File, OpenOptions};
@@ -29,12 +29,18 @@ impl Sink {
     pub(super) fn open(target: &LogTarget) -> io::Result<Self> {
         Ok(match target {
             LogTarget::Stdout => Self::Stream(Box::new(io::stdout())),
+            LogTarget::Stderr => Self::Stream(Box::new(io::stderr())),
             LogTarget::File(path) => Self::Stream(Box::new(append(path)?)),
             LogTarget::Syslog(path) => {
                 Self::Syslog { socket: connect(path)?, host: weir_sys::process::host_name() }
             }
             LogTarget::Journal(path) => Self::Journal(connect(path)?),
         })
+    }
+
+    /// Returns whether it is a socket, which may have to be connected again.
+    pub(super) fn is_socket(&self) -> bool {
+        !matches!(self, Self::Stream(_))
     }
 
     /// Writes a batch of lines or entries. Returns how many were not written, and why.

@@ -8,6 +8,7 @@ use weir_http1::{Framing, Request, Status};
 use super::{Connection, Flow};
 use crate::context::WorkerContext;
 use crate::context::forwarded::Answered;
+use crate::context::refusals::RefusalCause;
 use crate::http::response::{self, Instead};
 
 impl Connection {
@@ -49,7 +50,11 @@ impl Connection {
         self.is_charged = over.is_none();
         match over {
             None => ControlFlow::Continue(()),
-            Some(seconds) => ControlFlow::Break(self.answer_too_many(seconds, request, context)),
+            Some(retry_after_s) => {
+                let client = client.unwrap_or_else(|| self.peer.ip());
+                context.log_refusal(client, || RefusalCause::ClientRequests { retry_after_s });
+                ControlFlow::Break(self.answer_too_many(retry_after_s, request, context))
+            }
         }
     }
 
@@ -61,18 +66,18 @@ impl Connection {
         context: &mut WorkerContext,
     ) -> Flow {
         context.counters.refused_client_requests.one();
-        context.counters.requests.one();
         // A body is not waited for: that would let it hold on to a connection for the body's time.
         let has_body = request.framing != Framing::None;
         let mut output = self.output.take().unwrap_or_else(|| context.take_output());
         output.linger |= has_body;
         let info = self.request_info();
+        self.count_request(context);
         let logged = context.logged(request, self.peer);
         let retry_after = format!("Retry-After: {seconds}\r\n");
         let instead = Instead {
             status: Status::TOO_MANY_REQUESTS,
             fields: retry_after.as_bytes(),
-            close: !request.keep_alive || has_body,
+            close: !request.keep_alive || has_body || info.is_last,
             logged,
         };
         response::answer_instead(instead, Answered::of(request), info, context, &mut output);

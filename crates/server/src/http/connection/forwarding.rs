@@ -88,7 +88,7 @@ impl Connection {
         response::answer_instead(instead, Answered::of(request), info, context, &mut output);
         self.taken += request.head_len;
         self.is_charged = false;
-        context.counters.requests.one();
+        self.count_request(context);
         self.output = Some(output);
         self.begin_reply(context);
         ControlFlow::Continue(())
@@ -122,10 +122,10 @@ impl Connection {
             self.begin_reply(context);
             return ControlFlow::Continue(());
         }
-        context.counters.requests.one();
         let (head, _) = input.split_at(request.head_len);
         self.landing = None;
         let info = self.request_info();
+        self.count_request(context);
         let forward = Forward::begin(request, head, info, upstream, cache, context);
         self.taken += request.head_len;
         self.is_charged = false;
@@ -152,7 +152,7 @@ impl Connection {
 
     /// Puts back a request that is to be forwarded further.
     pub(in crate::http) fn put_forward(&mut self, forward: Box<Forward>, context: &WorkerContext) {
-        let deadline_ns = forward.deadline_ns(context);
+        let deadline_ns = self.pause_end_ns().unwrap_or_else(|| forward.deadline_ns(context));
         self.deadline_ns = deadline_ns.min(self.request_deadline_ns(context));
         self.state = State::Forward(forward);
     }
@@ -196,6 +196,15 @@ impl Connection {
         let Some(mut forward) = self.take_forward() else { return self.action() };
         let taken_bytes = self.acknowledged(unacknowledged.unwrap_or(0));
         let is_late = self.request_deadline_ns(context) <= context.now_ns();
+        if !is_late && self.is_paused() {
+            if self.end_pause_if_over(context) {
+                // In the pause nobody was waited for.
+                forward.moved_ns = context.now_ns();
+                forward.client_rate = None;
+            }
+            self.put_forward(forward, context);
+            return self.action();
+        }
         let failure = forward.late(taken_bytes, context);
         let Some(failure) = failure.or(is_late.then_some(Failure::Timeout(Limit::Whole))) else {
             self.put_forward(forward, context);

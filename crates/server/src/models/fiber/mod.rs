@@ -127,7 +127,7 @@ fn fit(config: &Config, pool: usize, open_max: usize) -> io::Result<usize> {
         )));
     }
     if pool == 0 && open_max > room {
-        (config.tell)(&format!(
+        config.errors.warn(&format!(
             "{room} connections a loop at most, not {open_max}: each has a fiber, which takes two \
              mappings of memory (vm.max_map_count)"
         ));

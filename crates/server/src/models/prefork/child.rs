@@ -70,7 +70,7 @@ impl Child {
     ) -> Result<Self, Error> {
         let failed = |error: std::io::Error| Error(format!("a child cannot start: {error}"));
         let log = match &config.access_log {
-            Some(log) => Some(LogWriter::start(log, config.tell)?),
+            Some(log) => Some(LogWriter::start(log, &config.errors)?),
             None => None,
         };
         let open_max = pool_size::open_max(&config);
@@ -190,18 +190,24 @@ impl Child {
         if command.report_request > self.command.report_request {
             self.control.request_report(command.report_request);
         }
-        if command.reopens > self.command.reopens
-            && !self.log.as_ref().is_none_or(LogWriter::reopen)
-        {
+        if command.reopens > self.command.reopens {
+            self.reopen();
+        }
+        self.command = command;
+    }
+
+    /// Reopens the logs, and reads the certificates again.
+    fn reopen(&mut self) {
+        if !self.log.as_ref().is_none_or(LogWriter::reopen) {
             self.worker.core.tell("the access log is stuck and was not reopened");
         }
-        if command.reopens > self.command.reopens
-            && let Some(tls) = &self.worker.core.context.config.tls
-        {
+        let config = &self.worker.core.context.config;
+        // It cannot be told that it is stuck itself.
+        let _ = config.errors.reopen();
+        if let Some(tls) = &config.tls {
             // The main process has read the same files, and says it if there is something wrong.
             let _ = tls.reload();
         }
-        self.command = command;
     }
 
     fn send_reports(&self) {

@@ -21,6 +21,7 @@ use super::messages::{self, BYTES_MAX, Command, Message};
 use super::{child, pool_size};
 use crate::config::{AccessLog, Config, Error};
 use crate::context::log;
+use crate::context::log::errors::{self, ErrorWriter};
 use crate::context::stores::Stores;
 use crate::control::{FINAL_REPORT, Phase};
 use crate::models::thread_per_connection::park::poll;
@@ -89,6 +90,8 @@ pub(super) fn run(
     }
     // If the main process has died, this one dies with it.
     let _ = fork::send(master.channel.as_fd(), &Message::Ready.to_bytes(), true);
+    // The main process has checked that it can be opened.
+    let _ = errors::write_at_once(&config.errors);
     master.run();
     0
 }
@@ -148,7 +151,7 @@ impl Master {
                     return Err(format!("cannot start a child process: {error}"));
                 }
                 let started = self.children.len();
-                (self.config.tell)(&format!("{started} children, not {wanted}: {error}"));
+                self.config.errors.warn(&format!("{started} children, not {wanted}: {error}"));
                 break;
             }
         }
@@ -202,18 +205,24 @@ impl Master {
     fn become_child(&mut self, channel: OwnedFd, index: usize) -> i32 {
         self.children.clear();
         let sockets = std::mem::take(&mut self.sockets);
-        let (config, tell) = (Arc::clone(&self.config), self.config.tell);
+        let config = Arc::clone(&self.config);
+        // Without a thread, messages are written at once.
+        let errors = ErrorWriter::start(&config.errors);
         let publisher = self.publisher_of(index);
         let serve = || child::serve(config, sockets, channel, publisher);
-        match catch_unwind(AssertUnwindSafe(serve)) {
+        let status = match catch_unwind(AssertUnwindSafe(serve)) {
             Ok(Ok(())) => 0,
             Ok(Err(Error(why))) => {
-                tell(&why);
+                self.config.errors.error(&why);
                 2
             }
             // The panic was reported when it happened.
             Err(_) => 101,
+        };
+        if let Ok(errors) = errors {
+            errors.stop();
         }
+        status
     }
 
     fn run(&mut self) {
@@ -253,7 +262,12 @@ impl Master {
                 Ok(None) => break,
                 Ok(Some(0)) | Err(_) => std::process::exit(1),
                 Ok(Some(bytes)) => {
-                    self.command = Command::from_bytes(&message[..bytes]).unwrap_or(self.command);
+                    let last = self.command;
+                    self.command = Command::from_bytes(&message[..bytes]).unwrap_or(last);
+                    if self.command.reopens > last.reopens {
+                        // If it cannot be opened the main process says so, and the old one serves.
+                        let _ = errors::write_at_once(&self.config.errors);
+                    }
                 }
             }
         }
@@ -298,7 +312,7 @@ impl Master {
         }
         let then = if is_stopping { "" } else { "; another takes its place" };
         let left = self.children.len();
-        (self.config.tell)(&format!("child {id} has died ({end}), {left} left{then}"));
+        self.config.errors.error(&format!("child {id} has died ({end}), {left} left{then}"));
     }
 
     /// Starts the replacements that are due.
@@ -308,7 +322,7 @@ impl Master {
         self.refill_at.retain(|&at| at > now);
         for _ in 0..due {
             if let Err(error) = self.spawn() {
-                (self.config.tell)(&format!("cannot start a child process: {error}"));
+                self.config.errors.error(&format!("cannot start a child process: {error}"));
                 self.refill_at.push(now + YOUNG_AGE);
             }
         }

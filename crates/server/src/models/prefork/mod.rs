@@ -22,7 +22,7 @@ use weir_sys::poll::{POLLIN, PollFd};
 use weir_sys::{fork, namespace};
 
 use super::thread_per_connection::park::poll;
-use crate::config::{Config, Error};
+use crate::config::{Config, Error, ErrorLog};
 use crate::control::{Control, FINAL_REPORT};
 use crate::stat_page::StatPage;
 use crate::worker::listener::Socket;
@@ -81,7 +81,7 @@ impl MasterHandle {
 
     /// Relays the main thread's commands to the master, and its reports back, until the master has
     /// ended.
-    pub(crate) fn relay(self, control: &Control, tell: fn(&str)) {
+    pub(crate) fn relay(self, control: &Control, errors: &ErrorLog) {
         let (mut sent, mut last) = (Command::FIRST, LoopReport::default());
         loop {
             let watch = |fd: i32| PollFd { fd, events: POLLIN, revents: 0 };
@@ -104,7 +104,7 @@ impl MasterHandle {
                 }
                 Some(_) => {}
                 None => {
-                    tell("the master of a worker's children has died, and they with it");
+                    errors.error("the master of a worker's children has died, and they with it");
                     break;
                 }
             }

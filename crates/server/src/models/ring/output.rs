@@ -40,6 +40,12 @@ impl RingWorker {
         let Some(output) = conn.output() else {
             return Some(conn.close_for(CloseReason::Finished));
         };
+        // A chunk is lent to the kernel as a whole.
+        let chunk_bytes = output.chunk_bytes(FILE_BYTES_MAX);
+        if !conn.may_send(chunk_bytes, context) {
+            return Some(Action::Pause);
+        }
+        let output = conn.output()?;
         let nothing = SendBuffer::Static(&[]);
         match output.take_chunk(FILE_BYTES_MAX) {
             Chunk::Nothing => return Some(conn.sent(SendOutcome::All, context)),

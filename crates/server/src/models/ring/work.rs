@@ -190,6 +190,7 @@ impl RingWorker {
                     Some(action) => action,
                     None => break,
                 },
+                Action::Pause => break,
                 Action::Shutdown => break self.begin_shutdown(slot),
             };
         }

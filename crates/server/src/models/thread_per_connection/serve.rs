@@ -13,6 +13,12 @@ use super::park::{Park, Wait, WakeReason};
 use crate::http::connection::Action;
 use crate::worker::Model;
 
+/// Longest sleep of a thread whose connection pauses.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A descriptor that poll(2) passes over.
+const NO_FD: i32 = -1;
+
 impl GroupWorker {
     /// Lets a connection make as much progress as it can without waiting. Returns its thread's next
     /// step.
@@ -65,6 +71,14 @@ impl GroupWorker {
         if conn.action() == Action::Yield {
             return Park::Yield;
         }
+        let left_ns = conn.deadline_ns().saturating_sub(now_ns);
+        if conn.action() == Action::Pause {
+            // Nothing about the socket ends a pause. The thread looks now and then whether another
+            // has closed it.
+            conn.registered = Some(Interest::Nothing);
+            let timeout = Duration::from_nanos(left_ns).min(PAUSE_MAX);
+            return Park::Wait(Wait::new(NO_FD, 0, Some(timeout)));
+        }
         let writes = conn.awaits_room();
         // After a spent write budget it is unknown whether the socket is full.
         if let Some(output) = conn.output().filter(|_| writes) {
@@ -73,7 +87,6 @@ impl GroupWorker {
         let (interest, events) =
             if writes { (Interest::Write, POLLOUT) } else { (Interest::Read, POLLIN) };
         conn.registered = Some(interest);
-        let left_ns = conn.deadline_ns().saturating_sub(now_ns);
         let timeout = (conn.deadline_ns() < u64::MAX).then(|| Duration::from_nanos(left_ns));
         Park::Wait(Wait::new(conn.fd().as_raw_fd(), events, timeout))
     }
