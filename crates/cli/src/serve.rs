@@ -258,6 +258,7 @@ fn server_configuration(
         phase_times: options.phase_times == OnOff::On,
         profile_calls: options.profile_calls == OnOff::On,
         bench_endpoints: options.bench_endpoints == OnOff::On,
+        sandbox: options.sandbox.into(),
         tell: say,
     })
 }

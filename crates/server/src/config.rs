@@ -125,6 +125,17 @@ pub struct ClientLimits {
     pub entries: usize,
 }
 
+/// Whether threads and processes that serve are confined (docs/sandbox.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SandboxMode {
+    /// As far as the kernel can.
+    Auto,
+    /// Wholly, or the server does not start.
+    On,
+    /// Not at all.
+    Off,
+}
+
 /// Complete description of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -214,6 +225,8 @@ pub struct Config {
     /// True to answer `/.weir/burn`, which costs processor time of the client's choice: for
     /// measurements.
     pub bench_endpoints: bool,
+    /// Whether what serves is confined.
+    pub sandbox: SandboxMode,
     /// Callback that shows a message to the operator.
     pub tell: fn(&str),
 }

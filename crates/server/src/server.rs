@@ -29,6 +29,7 @@ use crate::http::bench;
 use crate::limits;
 use crate::models::prefork::{self, MasterHandle};
 use crate::models::start::{StartWorker, WorkerSpec};
+use crate::sandbox::{Confinement, Task};
 use crate::stat_page::{NewPage, Publisher, StatPage};
 use crate::succession::{self, KeptSocket, Predecessor, Program, Successor, own_program};
 use crate::upstream::checker::HealthChecker;
@@ -143,6 +144,8 @@ fn fit(config: &mut Config, listeners: &mut Listeners, forks: bool) -> Result<()
         let _ = process::grow_descriptor_table(room.min(DESCRIPTORS_AT_START));
     }
     config.policy.syn_filter = limits::syn_filter(config, listeners.per_loop.iter().flatten())?;
+    let kind = config.policy.syn_filter;
+    listeners.per_loop.iter_mut().flatten().for_each(|socket| socket.make_filter(kind));
     config.policy.eager =
         config.strategy.eager_read && config.arch.serves_at_once(&config.arch_settings);
     Ok(())
@@ -155,9 +158,9 @@ fn compressor(config: &Config) -> Option<CompressorThread> {
 }
 
 /// Starts the writer of the access log, if there is one.
-fn start_log(config: &Config) -> Result<Option<LogWriter>, Error> {
+fn start_log(config: &Config, confinement: &Confinement) -> Result<Option<LogWriter>, Error> {
     let Some(log) = &config.access_log else { return Ok(None) };
-    LogWriter::start(log, config.tell).map(Some)
+    LogWriter::start(log, config.tell, confinement).map(Some)
 }
 
 fn page_of(new: Option<&NewPage>) -> Option<&StatPage> {
@@ -189,6 +192,7 @@ pub struct Server {
     upstreams: Option<Arc<SharedUpstreams>>,
     clients: Option<Arc<Clients>>,
     compressor: Option<CompressorThread>,
+    confinement: Confinement,
     /// The checks of upstreams, if there are any.
     checker: Option<HealthChecker>,
     /// The page of statistics; its file is removed with it.
@@ -227,7 +231,8 @@ impl Server {
         } else {
             (Vec::new(), sockets)
         };
-        let log = if forks { None } else { start_log(&config)? };
+        let confinement = Confinement::prepare(&config)?;
+        let log = if forks { None } else { start_log(&config, &confinement)? };
         let compressor = if forks { None } else { compressor(&config) };
         let upstreams = SharedUpstreams::of(&config);
         let clients = config.client_limits.as_ref().map(|limits| Arc::new(Clients::new(limits)));
@@ -253,10 +258,12 @@ impl Server {
             signals,
             log,
             config: Arc::clone(&config),
-            checker: HealthChecker::start(&config, upstreams.as_ref()).map_err(failed)?,
+            checker: HealthChecker::start(&config, upstreams.as_ref(), &confinement)
+                .map_err(failed)?,
             upstreams,
             clients,
             compressor,
+            confinement,
             stat_page,
             start: Instant::now(),
             stop_requests: 0,
@@ -297,6 +304,18 @@ impl Server {
     pub fn stat_page(&self) -> Option<(Layout, Arc<dyn Words + Send + Sync>)> {
         let page = page_of(self.stat_page.as_ref())?.clone();
         Some((page.layout().clone(), Arc::new(page)))
+    }
+
+    /// Does something as confined as what answers the operator: so are the threads that it starts.
+    ///
+    /// # Errors
+    /// A message: there is no thread, or the kernel refuses to confine it.
+    pub fn confined<T: Send>(&self, start: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        let confinement = &self.confinement;
+        std::thread::scope(|scope| {
+            let confined = scope.spawn(|| confinement.enter(Task::Observe).map(|()| start()));
+            confined.join().unwrap_or_else(|_| Err(Error("a thread has panicked".into())))
+        })
     }
 
     /// Waits for the next signal, for news of a successor, for the end of every loop, or until a
@@ -509,6 +528,7 @@ impl Server {
             upstreams: self.upstreams.clone(),
             clients: self.clients.clone(),
             compressor: self.compressor.as_ref().map(|thread| Arc::clone(thread.compressor())),
+            confinement: self.confinement.clone(),
         };
         let (started, outcome) = channel();
         let (ended, mechanism) = (Arc::clone(&self.ended), config.mechanism);

@@ -8,7 +8,7 @@ use weir_server::accept::{Controls, Limit, PolicyConfig, Refusal, SynFilter};
 use weir_server::content::Options;
 use weir_server::readiness::settings::Settings;
 use weir_server::{
-    Config, OutputPath, PRESETS, Strategy, Timeouts, architecture, readiness, slots,
+    Config, OutputPath, PRESETS, SandboxMode, Strategy, Timeouts, architecture, readiness, slots,
 };
 
 use crate::files::{Root, noise};
@@ -194,6 +194,7 @@ fn plain() -> Config {
         phase_times: false,
         profile_calls: false,
         bench_endpoints: false,
+        sandbox: SandboxMode::Off,
         tell: |_| {},
     }
 }

@@ -8,10 +8,11 @@ mod sink;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::config::{AccessLog, Error, LogTarget};
+use crate::sandbox::{Confinement, Task};
 
 pub(crate) use record::{LoggedRequest, Record};
 use record::{ReplyEnd, rfc3339};
@@ -126,21 +127,34 @@ pub(crate) struct LogWriter {
 
 impl LogWriter {
     /// Opens the log and starts its writer, so that a wrong path is known before the first request.
-    pub(crate) fn start(log: &AccessLog, tell: fn(&str)) -> Result<Self, Error> {
+    pub(crate) fn start(
+        log: &AccessLog,
+        tell: fn(&str),
+        confinement: &Confinement,
+    ) -> Result<Self, Error> {
         let log = log.clone();
         let sink = Sink::open(&log.target).map_err(|error| fail(&error))?;
         let (messages, inbox) = sync_channel(BATCHES_WAITING);
         let (end, ended) = sync_channel(0);
+        let (started, outcome) = channel();
+        let confinement = confinement.clone();
         let lost = Arc::new(AtomicU64::new(0));
         let target = log.target.clone();
         let writer = Writer { target, sink, lost: Arc::clone(&lost), last_message: None, tell };
         std::thread::Builder::new()
             .name("weir-log".into())
             .spawn(move || {
-                writer.run(&inbox);
+                let entered = confinement.enter(Task::Log);
+                let is_confined = entered.is_ok();
+                // The receiver waits for the result.
+                let _ = started.send(entered);
+                if is_confined {
+                    writer.run(&inbox);
+                }
                 drop(end);
             })
             .map_err(|error| fail(&error))?;
+        outcome.recv().unwrap_or(Ok(()))?;
         Ok(Self { messages, log, lost, ended })
     }
 

@@ -24,6 +24,7 @@ use crate::context::log;
 use crate::context::stores::Stores;
 use crate::control::{FINAL_REPORT, Phase};
 use crate::models::thread_per_connection::park::poll;
+use crate::sandbox::{Confinement, Task};
 use crate::stat_page::{Publisher, StatPage};
 use crate::worker::listener::Socket;
 use crate::worker::setup;
@@ -60,6 +61,7 @@ pub(super) struct Master {
     /// The channel to the main process.
     channel: OwnedFd,
     signals: SignalFd,
+    confinement: Confinement,
     children: Vec<ChildHandle>,
     /// Times at which dead children are replaced.
     refill_at: Vec<Instant>,
@@ -78,11 +80,11 @@ pub(super) fn run(
     channel: OwnedFd,
     page: Option<StatPage>,
 ) -> i32 {
-    let signals = match prepare(index, config) {
-        Ok(signals) => signals,
+    let (signals, confinement) = match prepare(index, config) {
+        Ok(prepared) => prepared,
         Err(Error(why)) => return fail(&channel, why),
     };
-    let mut master = Master::new(config, sockets, channel, signals);
+    let mut master = Master::new(config, sockets, channel, signals, confinement);
     master.take_page(index, page);
     if let Err(why) = master.spawn_all() {
         return fail(&master.channel, why);
@@ -99,14 +101,18 @@ fn fail(channel: &OwnedFd, why: String) -> i32 {
 }
 
 /// Checks that the children will have what they need, and pins the process to the processor on
-/// which they will run.
-fn prepare(index: usize, config: &Config) -> Result<SignalFd, Error> {
+/// which they will run. Confines it, and so them.
+fn prepare(index: usize, config: &Config) -> Result<(SignalFd, Confinement), Error> {
     setup::pin(index, config)?;
+    let confinement = Confinement::prepare(config)?;
+    confinement.enter(Task::Serve)?;
     Stores::open(config, None)?;
     if let Some(AccessLog { target, .. }) = &config.access_log {
         log::check(target)?;
     }
-    SignalFd::block(&[SIGCHLD]).map_err(|error| Error(format!("cannot start: {error}")))
+    let signals = SignalFd::block(&[SIGCHLD]);
+    let signals = signals.map_err(|error| Error(format!("cannot start: {error}")))?;
+    Ok((signals, confinement))
 }
 
 impl Master {
@@ -115,6 +121,7 @@ impl Master {
         sockets: Vec<Socket>,
         channel: OwnedFd,
         signals: SignalFd,
+        confinement: Confinement,
     ) -> Self {
         Self {
             config: Arc::clone(config),
@@ -124,6 +131,7 @@ impl Master {
             sockets,
             channel,
             signals,
+            confinement,
             children: Vec::new(),
             refill_at: Vec::new(),
             command: Command::FIRST,
@@ -204,7 +212,11 @@ impl Master {
         let sockets = std::mem::take(&mut self.sockets);
         let (config, tell) = (Arc::clone(&self.config), self.config.tell);
         let publisher = self.publisher_of(index);
-        let serve = || child::serve(config, sockets, channel, publisher);
+        let confinement = self.confinement.clone();
+        let serve = || {
+            confinement.seal()?;
+            child::serve(config, sockets, channel, publisher)
+        };
         match catch_unwind(AssertUnwindSafe(serve)) {
             Ok(Ok(())) => 0,
             Ok(Err(Error(why))) => {
