@@ -157,6 +157,11 @@ fn compressor(config: &Config) -> Option<CompressorThread> {
     Some(CompressorThread::new(options.unclaimed_bytes_max, &config.cpus))
 }
 
+/// Returns the path of the program as it was started first.
+fn program_of(predecessor: Option<&Predecessor>) -> PathBuf {
+    predecessor.and_then(Predecessor::program).map_or_else(own_program, Into::into)
+}
+
 /// Starts the writer of the access log, if there is one.
 fn start_log(config: &Config, confinement: &Confinement) -> Result<Option<LogWriter>, Error> {
     let Some(log) = &config.access_log else { return Ok(None) };
@@ -243,10 +248,7 @@ impl Server {
             socket_files: listeners.files,
             kept: listeners.kept,
             listenq: config.listenq,
-            program: predecessor
-                .as_ref()
-                .and_then(Predecessor::program)
-                .map_or_else(own_program, Into::into),
+            program: program_of(predecessor.as_ref()),
             predecessor,
             succession: Succession::None,
             controls: Vec::new(),
