@@ -28,7 +28,9 @@ suite! {
     a_proxy_connects_to_its_upstreams_and_to_nothing_else,
 }
 
-const OPTIONS: [&str; 5] = ["--sandbox", "on", "--bench-endpoints", "--workers", "1"];
+/// Without a page of statistics, so that less was done before a loop is confined.
+const OPTIONS: [&str; 6] =
+    ["--sandbox", "on", "--bench-endpoints", "--stat-page=off", "--workers", "1"];
 
 /// Number of landlock_create_ruleset(2), the same on every architecture.
 const LANDLOCK_CREATE_RULESET: i64 = 444;
@@ -106,8 +108,11 @@ fn every_thread_but_the_main_one_is_confined(setup: &Setup) {
     }
     let root = Root::with_hello();
     let log = root.outside().join("access.log");
-    let more = ["--access-log", log.to_str().unwrap(), "--admin", "127.0.0.1:0"];
-    let server = setup.serve(&root, &[&OPTIONS[..], &more].concat());
+    // The admin address shows the page of statistics.
+    let more = ["--stat-page=on", "--access-log", log.to_str().unwrap(), "--admin", "127.0.0.1:0"];
+    let options = OPTIONS.iter().filter(|option| !option.starts_with("--stat-page"));
+    let options: Vec<_> = options.copied().chain(more).collect();
+    let server = setup.serve(&root, &options);
     assert_eq!(server.get("/hello.txt").text(), "hello");
     let forks = setup.arch.spelling == "processes";
     let mut confined = 0;

@@ -82,6 +82,9 @@ impl Sandbox {
     /// # Errors
     /// EMFILE, ENOMEM: a path cannot be opened, or a rule cannot be made.
     pub fn new(task: Task, needs: Needs, reach: &Reach, support: Support) -> io::Result<Self> {
+        // What the kernel told the process at its start is read once, from where a confined thread
+        // does not reach (proc_pid_auxv(5)).
+        let _ = rustix::param::page_size();
         let files = (support.landlock > 0).then(|| files(reach)).transpose()?;
         let read = reach.read.iter().filter_map(|path| open(path)).collect();
         if !support.seccomp {
