@@ -8,7 +8,9 @@ use clap::{ArgAction, Args, ValueEnum};
 use weir_server::accept::{self, Controls, Limit, Refusal, SynFilter};
 use weir_server::sites::UnknownHost;
 use weir_server::sites::hosts::HostPattern;
-use weir_server::{Address, LogFormat, OUTPUTS, PRESETS, Status, architecture, readiness, slots};
+use weir_server::{
+    Address, LogFormat, OUTPUTS, PRESETS, SandboxMode, Status, architecture, readiness, slots,
+};
 
 use crate::caching::CacheOptions;
 use crate::clients::ClientOptions;
@@ -344,6 +346,11 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "ADDRESS", value_parser = values::address)]
     pub admin: Option<Address>,
 
+    /// Confine what serves to the files and system calls that it needs (docs/sandbox.md): as far as
+    /// the kernel can; on: wholly, or not start; off: not at all
+    #[arg(long, value_name = "MODE", default_value = "auto")]
+    pub sandbox: SandboxChoice,
+
     /// Ask the kernel how long each connection was in the accept queue
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
           default_missing_value = "on", action = ArgAction::Set, default_value = "off",
@@ -403,6 +410,24 @@ pub(crate) struct Switches {
           require_equals = true,
           default_missing_value = "on", action = ArgAction::Set, hide_possible_values = true)]
     pub caching: Option<OnOff>,
+}
+
+/// Whether what serves is confined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SandboxChoice {
+    Auto,
+    On,
+    Off,
+}
+
+impl From<SandboxChoice> for SandboxMode {
+    fn from(choice: SandboxChoice) -> Self {
+        match choice {
+            SandboxChoice::Auto => Self::Auto,
+            SandboxChoice::On => Self::On,
+            SandboxChoice::Off => Self::Off,
+        }
+    }
 }
 
 /// Policy for symbolic links.

@@ -92,6 +92,7 @@ pub(crate) fn run(
     let how = how(config.arch.row(), config.mechanism.row());
     let bench_endpoints = config.bench_endpoints;
     let errors = config.errors.clone();
+    let gap = weir_server::sandbox_gap(&config);
     let mut server = Server::start(config, predecessor).map_err(|error| error.to_string())?;
     let lifecycle = Lifecycle::default();
     let admin_url = admin.as_ref().map(|admin| admin.listener.url().to_owned());
@@ -114,6 +115,9 @@ pub(crate) fn run(
     }
     if bench_endpoints {
         say("--bench-endpoints is on: whoever can connect can make the server burn processor time");
+    }
+    if let Some(gap) = gap {
+        say(&gap);
     }
     if is_first {
         // The predecessor says it for its successor, which the manager does not know yet.
@@ -185,7 +189,9 @@ impl Admin {
         let (layout, words) = server.stat_page().ok_or("there is no memory for the statistics")?;
         let failed = |error: std::io::Error| format!("no thread can be started: {error}");
         let socket = listener.try_clone_socket().map_err(failed)?;
-        let guard = listener.start(lifecycle, OwnPage::new(layout, words)).map_err(failed)?;
+        let page = OwnPage::new(layout, words);
+        let started = server.confined(|| listener.start(lifecycle, page));
+        let guard = started.map_err(|error| error.to_string())?.map_err(failed)?;
         Ok(Self { name, socket, guard })
     }
 }

@@ -198,7 +198,6 @@ fn server_configuration(
     let error_pages = read_pages(&options, &options.error_page)?;
     let fields = fields(&options.header);
     let (mechanism, mechanism_settings) = mechanism(&options)?;
-    let slots = slots::TABLE.iter().find(|row| row.spelling == options.slots);
     let (arch, arch_settings) = architecture(&options, &strategy)?;
     let (timeouts, policy) = (timeouts(&options), policy(&options, &strategy)?);
     check_forwarding(&forwarding, arch, &options.listen)?;
@@ -215,7 +214,7 @@ fn server_configuration(
         arch_settings,
         mechanism: mechanism.name,
         mechanism_settings,
-        slots: slots.ok_or("there is no such search for slots")?.search,
+        slots: slot_search(&options.slots)?,
         root,
         listen: options.listen,
         tls,
@@ -254,6 +253,7 @@ fn server_configuration(
         profile_calls: options.profile_calls == OnOff::On,
         bench_endpoints: options.bench_endpoints == OnOff::On,
         errors: options.error_log.log(),
+        sandbox: options.sandbox.into(),
     })
 }
 
@@ -277,6 +277,12 @@ fn sites(
         read_pages: &|pages| read_pages(options, pages),
     };
     sites::build(&server, tables)
+}
+
+/// Returns the search for slots.
+fn slot_search(spelling: &str) -> Result<slots::SlotSearch, String> {
+    let row = slots::TABLE.iter().find(|row| row.spelling == spelling);
+    Ok(row.ok_or("there is no such search for slots")?.search)
 }
 
 /// Returns the event mechanism with its settings.

@@ -222,7 +222,7 @@ impl Listeners {
         let fd = Arc::new(fd);
         self.keep(SocketOrigin::Bound, &fd);
         let is_tls = self.is_tls();
-        self.per_loop[index].push(Socket { fd, own: true, is_tls, is_held });
+        self.per_loop[index].push(Socket { fd, own: true, is_tls, is_held, tokens: None });
     }
 
     fn add_unix(
@@ -275,7 +275,7 @@ impl Listeners {
         let is_tls = self.is_tls();
         for each in &mut self.per_loop {
             let fd = Arc::new(fd.try_clone()?);
-            each.push(Socket { fd, own: false, is_tls, is_held: false });
+            each.push(Socket { fd, own: false, is_tls, is_held: false, tokens: None });
         }
         self.keep(origin, &Arc::new(fd));
         Ok(())

@@ -131,6 +131,17 @@ pub struct ClientLimits {
     pub entries: usize,
 }
 
+/// Whether threads and processes that serve are confined (docs/sandbox.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SandboxMode {
+    /// As far as the kernel can.
+    Auto,
+    /// Wholly, or the server does not start.
+    On,
+    /// Not at all.
+    Off,
+}
+
 /// Complete description of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -222,6 +233,8 @@ pub struct Config {
     /// True to answer `/.weir/burn`, which costs processor time of the client's choice: for
     /// measurements.
     pub bench_endpoints: bool,
+    /// Whether what serves is confined.
+    pub sandbox: SandboxMode,
     /// What the operator is told.
     pub errors: ErrorLog,
 }

@@ -13,6 +13,7 @@ mod helpers;
 mod http;
 mod limits;
 mod models;
+mod sandbox;
 mod server;
 pub mod sites;
 mod stat_page;
@@ -26,10 +27,11 @@ mod worker;
 pub use config::{
     AccessLog, Address, ClientLimits, Config, Error, ErrorLog, ErrorLogOptions, HealthCheck,
     HighPriority, LOG_FIELDS, LogField, LogFieldRow, LogFormat, LogLevel, LogPattern, LogTarget,
-    PatternPart, ReplyCache, SiteRoot, Timeouts, Upstream, UpstreamAddress, UpstreamServer,
-    UpstreamTimeouts,
+    PatternPart, ReplyCache, SandboxMode, SiteRoot, Timeouts, Upstream, UpstreamAddress,
+    UpstreamServer, UpstreamTimeouts,
 };
 pub use ipnet::IpNet;
+pub use sandbox::gap as sandbox_gap;
 pub use server::{Server, Signal};
 pub use strategy::{OUTPUTS, OutputPath, OutputRow, PRESETS, Preset, Strategy};
 pub use succession::{FailureReport, Predecessor, Program, ask_to_upgrade, follow};

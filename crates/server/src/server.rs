@@ -30,6 +30,7 @@ use crate::http::bench;
 use crate::limits;
 use crate::models::prefork::{self, MasterHandle};
 use crate::models::start::{StartWorker, WorkerSpec};
+use crate::sandbox::{Confinement, Task};
 use crate::stat_page::{NewPage, Publisher, StatPage};
 use crate::succession::{self, Heritage, KeptSocket, Predecessor, Program, Successor, own_program};
 use crate::upstream::checker::HealthChecker;
@@ -144,6 +145,8 @@ fn fit(config: &mut Config, listeners: &mut Listeners, forks: bool) -> Result<()
         let _ = process::grow_descriptor_table(room.min(DESCRIPTORS_AT_START));
     }
     config.policy.syn_filter = limits::syn_filter(config, listeners.per_loop.iter().flatten())?;
+    let kind = config.policy.syn_filter;
+    listeners.per_loop.iter_mut().flatten().for_each(|socket| socket.make_filter(kind));
     config.policy.eager =
         config.strategy.eager_read && config.arch.serves_at_once(&config.arch_settings);
     Ok(())
@@ -165,10 +168,11 @@ struct LogWriters {
 
 impl LogWriters {
     /// Starts them. Child processes write access logs of their own.
-    fn start(config: &Config, forks: bool) -> Result<Self, Error> {
-        let errors = ErrorWriter::start(&config.errors)?;
+    fn start(config: &Config, forks: bool, confinement: &Confinement) -> Result<Self, Error> {
+        let errors = ErrorWriter::start(&config.errors, confinement)?;
         let access = config.access_log.as_ref().filter(|_| !forks);
-        let access = access.map(|log| LogWriter::start(log, &config.errors)).transpose()?;
+        let access =
+            access.map(|log| LogWriter::start(log, &config.errors, confinement)).transpose()?;
         Ok(Self { access, errors })
     }
 
@@ -179,6 +183,21 @@ impl LogWriters {
         }
         self.errors.stop();
     }
+}
+
+/// Goes on with the keys of TLS session tickets of a predecessor.
+fn take_ticket_keys(config: &Config, predecessor: Option<&Predecessor>) {
+    if let Some(tls) = &config.tls
+        && let Some(keys) = predecessor.and_then(Predecessor::ticket_keys)
+    {
+        // Keys that are not understood are of another version: its clients begin anew.
+        let _ = tls.take_ticket_keys(keys);
+    }
+}
+
+/// Returns the path of the program as it was started first.
+fn program_of(predecessor: Option<&Predecessor>) -> PathBuf {
+    predecessor.and_then(Predecessor::program).map_or_else(own_program, Into::into)
 }
 
 fn page_of(new: Option<&NewPage>) -> Option<&StatPage> {
@@ -210,6 +229,7 @@ pub struct Server {
     upstreams: Option<Arc<SharedUpstreams>>,
     clients: Option<Arc<Clients>>,
     compressor: Option<CompressorThread>,
+    confinement: Confinement,
     /// The checks of upstreams, if there are any.
     checker: Option<HealthChecker>,
     /// The page of statistics; its file is removed with it.
@@ -231,12 +251,7 @@ impl Server {
         let failed = |error: std::io::Error| Error(format!("cannot start: {error}"));
         // First: the descriptors of LISTEN_FDS have fixed numbers, which others must not take.
         let mut listeners = bind::open(&mut config, predecessor.as_mut())?;
-        if let Some(tls) = &config.tls
-            && let Some(keys) = predecessor.as_ref().and_then(Predecessor::ticket_keys)
-        {
-            // Keys that are not understood are of another version: its clients begin anew.
-            let _ = tls.take_ticket_keys(keys);
-        }
+        take_ticket_keys(&config, predecessor.as_ref());
         let signals = SignalFd::block(&SIGNALS).map_err(failed)?;
         time_calls(&config);
         let forks = config.arch == ArchitectureName::Processes;
@@ -254,7 +269,8 @@ impl Server {
         } else {
             (Vec::new(), sockets)
         };
-        let logs = LogWriters::start(&config, forks)?;
+        let confinement = Confinement::prepare(&config)?;
+        let logs = LogWriters::start(&config, forks, &confinement)?;
         let compressor = if forks { None } else { compressor(&config) };
         let upstreams = SharedUpstreams::of(&config);
         let clients = config.client_limits.as_ref().map(|limits| Arc::new(Clients::new(limits)));
@@ -265,10 +281,7 @@ impl Server {
             socket_files: listeners.files,
             kept: listeners.kept,
             listenq: config.listenq,
-            program: predecessor
-                .as_ref()
-                .and_then(Predecessor::program)
-                .map_or_else(own_program, Into::into),
+            program: program_of(predecessor.as_ref()),
             predecessor,
             succession: Succession::None,
             controls: Vec::new(),
@@ -280,10 +293,12 @@ impl Server {
             signals,
             logs,
             config: Arc::clone(&config),
-            checker: HealthChecker::start(&config, upstreams.as_ref()).map_err(failed)?,
+            checker: HealthChecker::start(&config, upstreams.as_ref(), &confinement)
+                .map_err(failed)?,
             upstreams,
             clients,
             compressor,
+            confinement,
             stat_page,
             start: Instant::now(),
             stop_requests: 0,
@@ -324,6 +339,18 @@ impl Server {
     pub fn stat_page(&self) -> Option<(Layout, Arc<dyn Words + Send + Sync>)> {
         let page = page_of(self.stat_page.as_ref())?.clone();
         Some((page.layout().clone(), Arc::new(page)))
+    }
+
+    /// Does something as confined as what answers the operator: so are the threads that it starts.
+    ///
+    /// # Errors
+    /// A message: there is no thread, or the kernel refuses to confine it.
+    pub fn confined<T: Send>(&self, start: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        let confinement = &self.confinement;
+        std::thread::scope(|scope| {
+            let confined = scope.spawn(|| confinement.enter(Task::Observe).map(|()| start()));
+            confined.join().unwrap_or_else(|_| Err(Error("a thread has panicked".into())))
+        })
     }
 
     /// Waits for the next signal, for news of a successor, for the end of every loop, or until a
@@ -559,6 +586,7 @@ impl Server {
             upstreams: self.upstreams.clone(),
             clients: self.clients.clone(),
             compressor: self.compressor.as_ref().map(|thread| Arc::clone(thread.compressor())),
+            confinement: self.confinement.clone(),
         };
         let (started, outcome) = channel();
         let (ended, mechanism) = (Arc::clone(&self.ended), config.mechanism);

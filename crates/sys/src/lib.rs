@@ -36,6 +36,7 @@ pub mod profile;
 pub mod ring;
 pub mod rtsig;
 pub mod run_dir;
+pub mod sandbox;
 pub mod select;
 pub mod shared_page;
 pub mod signal;

@@ -82,6 +82,11 @@ impl Acceptor {
         Ok(Self { settings, provider, own, tickets, current, stamps })
     }
 
+    /// Returns the files that it reads.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.settings.paths()
+    }
+
     /// Begins a session with a client that has just connected.
     ///
     /// # Errors

@@ -40,6 +40,7 @@ mod proxy_upstreams;
 mod representations;
 mod ring;
 mod room;
+mod sandbox;
 mod signals;
 mod sites;
 mod stat;

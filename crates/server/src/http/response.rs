@@ -288,6 +288,14 @@ impl Reply<'_, '_> {
                 self.start(Status::OK);
                 self.page(Status::OK, b"Cache-Control: no-store\r\n", PLAIN, body.as_bytes());
             }
+            #[cfg(debug_assertions)]
+            BenchTarget::Try { name, path } => {
+                let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+                let outcome = weir_sys::sandbox::intruder::attempt(&text(name), &text(path));
+                let body = outcome.map_or_else(|error| error.to_string(), |()| "done".into());
+                self.start(Status::OK);
+                self.page(Status::OK, b"Cache-Control: no-store\r\n", PLAIN, body.as_bytes());
+            }
             BenchTarget::Malformed => self.plain(Status::BAD_REQUEST, b""),
         }
         None

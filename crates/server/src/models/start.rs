@@ -17,6 +17,7 @@ use crate::context::clients::Clients;
 use crate::context::log::LogBuffer;
 use crate::context::stores::Stores;
 use crate::control::Control;
+use crate::sandbox::{Confinement, Task};
 use crate::stat_page::Publisher;
 use crate::upstream::Upstreams;
 use crate::upstream::shared::SharedUpstreams;
@@ -34,6 +35,7 @@ pub(crate) struct WorkerSpec {
     pub upstreams: Option<Arc<SharedUpstreams>>,
     pub clients: Option<Arc<Clients>>,
     pub compressor: Option<Arc<Compressor>>,
+    pub confinement: Confinement,
 }
 
 /// Starts a worker in its thread, and reports an error at the start.
@@ -75,17 +77,20 @@ impl WorkerSpec {
     fn build<W: RunWorker>(mut self) -> Result<W, Error> {
         let config = Arc::clone(&self.config);
         setup::pin(self.index, &config)?;
+        self.confinement.enter(Task::Serve)?;
         let stores = Stores::open(&config, self.compressor.as_ref())?;
         let open_max = config.conns_max.div_ceil(config.workers).max(1);
         let mut context = WorkerContext::new(config, stores, self.log.take());
-        let Self { sockets, control, publisher, upstreams, clients, index, .. } = self;
+        let Self { sockets, control, publisher, upstreams, clients, index, confinement, .. } = self;
         context.clients = clients;
         context.upstreams = upstreams.map(|shared| {
             let (config, waker) = (context.config(), Arc::clone(&control.waker));
             let now_ns = context.read_clock_ns();
             Box::new(Upstreams::new(shared, config, index, waker, now_ns))
         });
-        W::start(WorkerParts { context, sockets, control, publisher, open_max })
-            .map_err(|error| Error(format!("cannot start a loop: {error}")))
+        let worker = W::start(WorkerParts { context, sockets, control, publisher, open_max })
+            .map_err(|error| Error(format!("cannot start a loop: {error}")))?;
+        confinement.seal()?;
+        Ok(worker)
     }
 }

@@ -19,7 +19,8 @@ use super::health::CheckVerdict;
 use super::shared::SharedUpstreams;
 use super::transport::Kernel;
 use super::{open, session};
-use crate::config::{Config, ErrorLog, HealthCheck, LogLevel, UpstreamServer};
+use crate::config::{Config, Error, ErrorLog, HealthCheck, LogLevel, UpstreamServer};
+use crate::sandbox::{Confinement, Task};
 
 /// Number of bytes read at a time.
 const READ_BYTES: usize = 4096;
@@ -39,13 +40,18 @@ impl HealthChecker {
     pub(crate) fn start(
         config: &Arc<Config>,
         shared: Option<&Arc<SharedUpstreams>>,
+        confinement: &Confinement,
     ) -> io::Result<Option<Self>> {
         let has_checks = config.upstreams.iter().any(|upstream| upstream.health.is_some());
         let Some(shared) = shared.filter(|_| has_checks) else { return Ok(None) };
         let stops = Arc::new((AtomicBool::new(false), Waker::new()?));
         let (config, shared) = (Arc::clone(config), Arc::clone(shared));
         let stop = Arc::clone(&stops);
-        let run = move || Checks::new(&config, &shared).run(&stop);
+        let confinement = confinement.clone();
+        let run = move || match confinement.enter(Task::Check) {
+            Ok(()) => Checks::new(&config, &shared).run(&stop),
+            Err(Error(why)) => config.errors.error(&format!("upstreams are not checked: {why}")),
+        };
         let thread = std::thread::Builder::new().name("weir-health".into()).spawn(run)?;
         Ok(Some(Self { stops, thread: Some(thread) }))
     }

@@ -8,6 +8,7 @@ use weir_accept::{Decision, PhaseOutcome, Policy, PolicyConfig, Signals, SynDeci
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
 use weir_sys::descriptor::SharedFd;
+use weir_sys::syn_filter::tokens::TokenFilter;
 use weir_sys::{listener, socket};
 
 use super::syn_filter::SynFilter;
@@ -23,9 +24,19 @@ pub(crate) struct Socket {
     pub is_tls: bool,
     /// True while a predecessor has the socket too, and may bound its queue and filter it.
     pub is_held: bool,
+    /// The filter that takes tokens, made before its loop is confined; `None` if it has none.
+    pub tokens: Option<TokenFilter>,
 }
 
 impl Socket {
+    /// Makes the filter that takes tokens, if it is to be of that kind. Takes a privilege, which a
+    /// loop that is confined does not use.
+    pub(crate) fn make_filter(&mut self, kind: weir_accept::SynFilter) {
+        if self.own && kind == weir_accept::SynFilter::Tokens {
+            self.tokens = super::syn_filter::token_filter();
+        }
+    }
+
     /// Returns the best SYN filter that the kernel lets this process attach to such a socket.
     pub(crate) fn syn_filter(&self) -> weir_accept::SynFilter {
         let address = socket::local_address(self.fd.as_fd()).ok().flatten();
@@ -58,8 +69,8 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) fn new(slot: u32, socket: Socket, config: &PolicyConfig, listenq: i32) -> Self {
-        let kind = if socket.own { config.syn_filter } else { weir_accept::SynFilter::None };
+    pub(crate) fn new(slot: u32, mut socket: Socket, config: &PolicyConfig, listenq: i32) -> Self {
+        let tokens = socket.tokens.take();
         Self {
             socket,
             token: Token { slot, generation: 0 },
@@ -69,7 +80,7 @@ impl Listener {
             listenq,
             backlog: listenq,
             queue: 0,
-            syn_filter: SynFilter::new(kind, config.backlog),
+            syn_filter: SynFilter::new(tokens, config.backlog),
             overloaded_at_ns: None,
             decision: Decision::default(),
         }

@@ -19,6 +19,12 @@ const RULES: Rules = Rules {
     epoch_bits: EPOCH_BITS,
 };
 
+/// Makes a filter that takes tokens. It was available at the start; if it fails now, no SYN is
+/// dropped.
+pub(super) fn token_filter() -> Option<TokenFilter> {
+    TokenFilter::new(RULES).ok()
+}
+
 /// SYN filter of a listening socket, attached or not.
 pub(crate) struct SynFilter {
     decision: SynDecision,
@@ -37,10 +43,8 @@ struct Attached {
 }
 
 impl SynFilter {
-    /// Creates a filter that is not attached yet, of kind `kind` at best.
-    pub(crate) fn new(kind: Kind, backlog_max: u32) -> Self {
-        // It was available at the start; if it fails now, no SYN is dropped.
-        let tokens = if kind == Kind::Tokens { TokenFilter::new(RULES).ok() } else { None };
+    /// Creates a filter that is not attached yet.
+    pub(crate) fn new(tokens: Option<TokenFilter>, backlog_max: u32) -> Self {
         Self { decision: SynDecision::Open, backlog_max, tokens, attached: None }
     }
 

@@ -8,7 +8,7 @@ use io_uring::opcode;
 use io_uring::types::Fd;
 
 use super::Ring;
-use crate::epoll::EventFlags;
+use crate::epoll::{self, EventFlags};
 
 /// Operation of an epoll_ctl call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +58,8 @@ impl CtlRing {
     /// when all of them are done.
     ///
     /// # Errors
-    /// EAGAIN, ENOMEM for lack of memory, EMFILE when a ring must be reopened: some of the changes
-    /// may have been made, and `results` is unchanged.
+    /// EAGAIN, ENOMEM for lack of memory: some of the changes may have been made, and `results` is
+    /// unchanged. The next call opens another ring; while that fails, each change is a call.
     pub fn apply(
         &mut self,
         epoll: BorrowedFd<'_>,
@@ -71,7 +71,7 @@ impl CtlRing {
         let entries = self.entries as usize;
         let chunks = changes.chunks(entries).zip(results[before..].chunks_mut(entries));
         for (changes, results) in chunks {
-            let applied = self.apply_some(epoll.as_raw_fd(), changes, results);
+            let applied = self.apply_some(epoll, changes, results);
             applied.inspect_err(|_| self.ring = None)?;
         }
         Ok(())
@@ -80,10 +80,18 @@ impl CtlRing {
 
 impl CtlRing {
     /// Applies at most as many changes as there are entries.
-    fn apply_some(&mut self, epoll: RawFd, changes: &[Ctl], results: &mut [i32]) -> io::Result<()> {
-        let ring = match &mut self.ring {
-            Some(ring) => ring,
-            lost => lost.insert(Ring::open(self.entries)?),
+    fn apply_some(
+        &mut self,
+        epoll: BorrowedFd<'_>,
+        changes: &[Ctl],
+        results: &mut [i32],
+    ) -> io::Result<()> {
+        if self.ring.is_none() {
+            self.ring = Ring::open(self.entries).ok();
+        }
+        let Some(ring) = &mut self.ring else {
+            one_by_one(epoll, changes, results);
+            return Ok(());
         };
         self.events.clear();
         self.events.extend(
@@ -91,16 +99,29 @@ impl CtlRing {
                 .iter()
                 .map(|change| libc::epoll_event { events: change.flags.bits(), u64: change.data }),
         );
+        let number = Fd(epoll.as_raw_fd());
         for (index, (change, event)) in (0..).zip(changes.iter().zip(&self.events)) {
             let event = std::ptr::from_ref(event).cast();
             let op = operation(change.change);
-            let entry = opcode::EpollCtl::new(Fd(epoll), Fd(change.fd), op, event).build();
+            let entry = opcode::EpollCtl::new(number, Fd(change.fd), op, event).build();
             // SAFETY: the event stays where it is until the entry is handed over: below, or, when
             // that fails, never, for the ring is dropped then.
             unsafe { ring.0.submission().push(&entry.user_data(index)) }
                 .map_err(|_| io::ErrorKind::OutOfMemory)?;
         }
         ring.finish(results)
+    }
+}
+
+/// Applies changes without a ring, which a confined thread may be unable to open.
+fn one_by_one(epoll: BorrowedFd<'_>, changes: &[Ctl], results: &mut [i32]) {
+    for (Ctl { change, fd, data, flags }, result) in changes.iter().zip(results) {
+        let applied = match change {
+            Change::Add => epoll::add_raw(epoll, *fd, *data, *flags),
+            Change::Modify => epoll::modify_raw(epoll, *fd, *data, *flags),
+            Change::Delete => epoll::delete_raw(epoll, *fd),
+        };
+        *result = applied.map_or_else(|error| -error.raw_os_error().unwrap_or(libc::EIO), |()| 0);
     }
 }
 

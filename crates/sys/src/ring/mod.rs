@@ -16,12 +16,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{Builder, EnterFlags, IoUring};
+use io_uring::{Builder, EnterFlags, IoUring, opcode};
 
 use crate::profile::{Call, timed};
 
 mod ctl;
 mod poll;
+mod restrict;
 pub mod server;
 
 pub use ctl::{Change, Ctl, CtlRing};
@@ -40,6 +41,10 @@ const WAKE_UPS_MAX: usize = 20;
 const NO_OPERATION: u64 = u64::MAX;
 
 const NO_TIME: Option<Duration> = Some(Duration::ZERO);
+
+/// Operations of a ring for readiness.
+const OPERATIONS: [u8; 3] =
+    [opcode::PollAdd::CODE, opcode::AsyncCancel::CODE, opcode::EpollCtl::CODE];
 
 /// Number of rings in the process.
 static RINGS: AtomicUsize = AtomicUsize::new(0);
@@ -103,6 +108,7 @@ impl Ring {
             .or_else(|error| build_after(&error, &mut newer, entries))
             .or_else(|error| build_after(&error, &mut IoUring::builder(), entries))?;
         if ring.params().is_feature_ext_arg() && ring.params().is_feature_nodrop() {
+            restrict::enable(&ring, &OPERATIONS, &[])?;
             Ok(Self(ring, counted, PhantomData))
         } else {
             Err(io::ErrorKind::Unsupported.into())
@@ -142,7 +148,7 @@ impl Ring {
 
 fn build(builder: &mut Builder, entries: u32) -> io::Result<IoUring> {
     builder.setup_cqsize(entries.saturating_mul(COMPLETIONS_PER_ENTRY)).setup_clamp();
-    builder.dontfork().build(entries)
+    builder.setup_r_disabled().dontfork().build(entries)
 }
 
 /// Retries with fewer flags when the kernel did not know one of them.

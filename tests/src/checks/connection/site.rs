@@ -8,8 +8,8 @@ use weir_server::accept::{Controls, Limit, PolicyConfig, Refusal, SynFilter};
 use weir_server::content::Options;
 use weir_server::readiness::settings::Settings;
 use weir_server::{
-    Config, ErrorLog, ErrorLogOptions, LogLevel, LogTarget, OutputPath, PRESETS, Strategy,
-    Timeouts, architecture, readiness, slots,
+    Config, ErrorLog, ErrorLogOptions, LogLevel, LogTarget, OutputPath, PRESETS, SandboxMode,
+    Strategy, Timeouts, architecture, readiness, slots,
 };
 
 use crate::files::{Root, noise};
@@ -197,6 +197,7 @@ fn plain() -> Config {
         profile_calls: false,
         bench_endpoints: false,
         requests_max: u32::MAX,
+        sandbox: SandboxMode::Off,
         errors: ErrorLog::new(
             ErrorLogOptions { target: LogTarget::Stderr, level: LogLevel::Error, refusals: 0 },
             |_| {},

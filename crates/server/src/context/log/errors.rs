@@ -10,6 +10,7 @@ use super::record::rfc3339;
 use super::sink::Sink;
 use super::{STOP_WAIT, TELL_EVERY};
 use crate::config::{Error, ErrorLog, LogEntry, LogLevel, ToWriter};
+use crate::sandbox::{Confinement, Task};
 
 /// Maximum number of messages that wait for the writer before others are lost.
 const MESSAGES_WAITING: usize = 256;
@@ -28,19 +29,18 @@ impl ErrorWriter {
     /// Opens the log and starts its writer, so that a wrong path is known before the first request.
     ///
     /// # Errors
-    /// A message: the log cannot be opened, or there is no thread for it.
-    pub(crate) fn start(log: &ErrorLog) -> Result<Self, Error> {
+    /// A message: the log cannot be opened, or there is no thread for it, or that thread cannot be
+    /// confined.
+    pub(crate) fn start(log: &ErrorLog, confinement: &Confinement) -> Result<Self, Error> {
         let sink = open(log)?;
         let (messages, inbox) = sync_channel(MESSAGES_WAITING);
         let (end, ended) = sync_channel(0);
         let mut writer = Writer { log: log.clone(), sink, lost: 0, last_complaint: None };
-        std::thread::Builder::new()
-            .name("weir-errors".into())
-            .spawn(move || {
-                writer.run(&inbox);
-                drop(end);
-            })
-            .map_err(|error| fail(&error))?;
+        let run = move || {
+            writer.run(&inbox);
+            drop(end);
+        };
+        confinement.spawn(Task::Log, "weir-errors", run)?.map_err(|error| fail(&error))?;
         log.write_by(messages);
         Ok(Self { log: log.clone(), ended })
     }

@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::config::{AccessLog, Error, ErrorLog, LogTarget};
+use crate::sandbox::{Confinement, Task};
 
 pub(crate) use record::{LoggedRequest, Record};
 use record::{ReplyEnd, rfc3339};
@@ -127,7 +128,11 @@ pub(crate) struct LogWriter {
 
 impl LogWriter {
     /// Opens the log and starts its writer, so that a wrong path is known before the first request.
-    pub(crate) fn start(log: &AccessLog, errors: &ErrorLog) -> Result<Self, Error> {
+    pub(crate) fn start(
+        log: &AccessLog,
+        errors: &ErrorLog,
+        confinement: &Confinement,
+    ) -> Result<Self, Error> {
         let log = log.clone();
         let sink = Sink::open(&log.target).map_err(|error| fail(&error))?;
         let (messages, inbox) = sync_channel(BATCHES_WAITING);
@@ -136,13 +141,11 @@ impl LogWriter {
         let target = log.target.clone();
         let (lost_in_writer, errors) = (Arc::clone(&lost), errors.clone());
         let writer = Writer { target, sink, lost: lost_in_writer, last_message: None, errors };
-        std::thread::Builder::new()
-            .name("weir-log".into())
-            .spawn(move || {
-                writer.run(&inbox);
-                drop(end);
-            })
-            .map_err(|error| fail(&error))?;
+        let run = move || {
+            writer.run(&inbox);
+            drop(end);
+        };
+        confinement.spawn(Task::Log, "weir-log", run)?.map_err(|error| fail(&error))?;
         Ok(Self { messages, log, lost, ended })
     }
 

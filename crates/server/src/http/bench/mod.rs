@@ -17,6 +17,10 @@ const BURN: &[u8] = b"/.weir/burn";
 
 const WORK: &[u8] = b"/.weir/work/";
 
+/// In no release: for tests of the sandbox.
+#[cfg(debug_assertions)]
+const TRY: &[u8] = b"/.weir/try/";
+
 /// A request to the endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BenchTarget<'b> {
@@ -28,6 +32,9 @@ pub(crate) enum BenchTarget<'b> {
     Before { burn_us: u32, prefix: &'b [u8], path: &'b [u8] },
     /// `/.weir/work/MEAN_US/LAW/BURN_US/PATH`: wait and burn, serve the path, and close.
     Work { service: Service, prefix: &'b [u8], path: &'b [u8] },
+    /// `/.weir/try/NAME/PATH`: try what an intruder would, and report how it went.
+    #[cfg(debug_assertions)]
+    Try { name: &'b [u8], path: &'b [u8] },
     /// The path of an endpoint with an invalid time: 400.
     Malformed,
 }
@@ -37,6 +44,11 @@ pub(crate) enum BenchTarget<'b> {
 pub(crate) fn parse_target<'b>(path: &'b [u8], query: Option<&[u8]>) -> BenchTarget<'b> {
     if let Some(rest) = path.strip_prefix(WORK) {
         return work_at(path, rest).unwrap_or(BenchTarget::Malformed);
+    }
+    #[cfg(debug_assertions)]
+    if let Some(rest) = path.strip_prefix(TRY) {
+        let name = rest.split(|&byte| byte == b'/').next().unwrap_or_default();
+        return BenchTarget::Try { name, path: &rest[name.len()..] };
     }
     let Some(rest) = path.strip_prefix(BURN) else { return BenchTarget::Nothing };
     match rest.split_first() {

@@ -23,6 +23,7 @@ use crate::context::stores::Stores;
 use crate::control::{Control, WorkerReport};
 use crate::models::thread_per_connection::model::{GroupWorker, ThreadGroup};
 use crate::models::thread_per_connection::park::{Park, Wait, WakeReason, poll};
+use crate::sandbox::Confinement;
 use crate::stat_page::Publisher;
 use crate::worker::Worker;
 use crate::worker::core::{LoopCore, WorkerParts};
@@ -70,7 +71,8 @@ impl Child {
     ) -> Result<Self, Error> {
         let failed = |error: std::io::Error| Error(format!("a child cannot start: {error}"));
         let log = match &config.access_log {
-            Some(log) => Some(LogWriter::start(log, &config.errors)?),
+            // Confined as all of this process is.
+            Some(log) => Some(LogWriter::start(log, &config.errors, &Confinement::default())?),
             None => None,
         };
         let open_max = pool_size::open_max(&config);

@@ -25,6 +25,7 @@ use crate::context::log::errors::{self, ErrorWriter};
 use crate::context::stores::Stores;
 use crate::control::{FINAL_REPORT, Phase};
 use crate::models::thread_per_connection::park::poll;
+use crate::sandbox::{Confinement, Task};
 use crate::stat_page::{Publisher, StatPage};
 use crate::worker::listener::Socket;
 use crate::worker::setup;
@@ -61,6 +62,7 @@ pub(super) struct Master {
     /// The channel to the main process.
     channel: OwnedFd,
     signals: SignalFd,
+    confinement: Confinement,
     children: Vec<ChildHandle>,
     /// Times at which dead children are replaced.
     refill_at: Vec<Instant>,
@@ -79,11 +81,11 @@ pub(super) fn run(
     channel: OwnedFd,
     page: Option<StatPage>,
 ) -> i32 {
-    let signals = match prepare(index, config) {
-        Ok(signals) => signals,
+    let (signals, confinement) = match prepare(index, config) {
+        Ok(prepared) => prepared,
         Err(Error(why)) => return fail(&channel, why),
     };
-    let mut master = Master::new(config, sockets, channel, signals);
+    let mut master = Master::new(config, sockets, channel, signals, confinement);
     master.take_page(index, page);
     if let Err(why) = master.spawn_all() {
         return fail(&master.channel, why);
@@ -102,14 +104,18 @@ fn fail(channel: &OwnedFd, why: String) -> i32 {
 }
 
 /// Checks that the children will have what they need, and pins the process to the processor on
-/// which they will run.
-fn prepare(index: usize, config: &Config) -> Result<SignalFd, Error> {
+/// which they will run. Confines it, and so them.
+fn prepare(index: usize, config: &Config) -> Result<(SignalFd, Confinement), Error> {
     setup::pin(index, config)?;
+    let confinement = Confinement::prepare(config)?;
+    confinement.enter(Task::Serve)?;
     Stores::open(config, None)?;
     if let Some(AccessLog { target, .. }) = &config.access_log {
         log::check(target)?;
     }
-    SignalFd::block(&[SIGCHLD]).map_err(|error| Error(format!("cannot start: {error}")))
+    let signals = SignalFd::block(&[SIGCHLD]);
+    let signals = signals.map_err(|error| Error(format!("cannot start: {error}")))?;
+    Ok((signals, confinement))
 }
 
 impl Master {
@@ -118,6 +124,7 @@ impl Master {
         sockets: Vec<Socket>,
         channel: OwnedFd,
         signals: SignalFd,
+        confinement: Confinement,
     ) -> Self {
         Self {
             config: Arc::clone(config),
@@ -127,6 +134,7 @@ impl Master {
             sockets,
             channel,
             signals,
+            confinement,
             children: Vec::new(),
             refill_at: Vec::new(),
             command: Command::FIRST,
@@ -206,10 +214,14 @@ impl Master {
         self.children.clear();
         let sockets = std::mem::take(&mut self.sockets);
         let config = Arc::clone(&self.config);
-        // Without a thread, messages are written at once.
-        let errors = ErrorWriter::start(&config.errors);
+        let sealed = self.confinement.seal();
+        // Confined as all of this process is. Without a thread, messages are written at once.
+        let errors = ErrorWriter::start(&config.errors, &Confinement::default());
         let publisher = self.publisher_of(index);
-        let serve = || child::serve(config, sockets, channel, publisher);
+        let serve = || {
+            sealed?;
+            child::serve(config, sockets, channel, publisher)
+        };
         let status = match catch_unwind(AssertUnwindSafe(serve)) {
             Ok(Ok(())) => 0,
             Ok(Err(Error(why))) => {

@@ -81,6 +81,7 @@ impl ServerRing {
         config.check()?;
         let queues = Queues::open(config)?;
         let buffers = Buffers::open(&queues.io, config)?;
+        queues.enable()?;
         Ok(Self {
             queues,
             operations: Operations::default(),

@@ -10,12 +10,12 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{CompletionQueue, EnterFlags, IoUring, squeue};
+use io_uring::{CompletionQueue, EnterFlags, IoUring, opcode, squeue};
 
 use super::chain::Then;
 use super::config::{Counts, RingConfig, SqPoll};
 use crate::profile::{Call, timed};
-use crate::ring::{Counted, Entered};
+use crate::ring::{Counted, Entered, restrict};
 
 /// The queues. Not `Send`: see [`Ring`](crate::ring::Ring).
 pub(super) struct Queues {
@@ -58,6 +58,11 @@ impl Queues {
             _counted: counted,
             io,
         })
+    }
+
+    /// Starts the ring, once everything is registered that it needs.
+    pub(super) fn enable(&self) -> io::Result<()> {
+        restrict::enable(&self.io, &OPERATIONS, &LAST_REGISTRATIONS)
     }
 
     /// Returns whether the kernel supports waiting for several completions for a while, then for
@@ -244,7 +249,7 @@ fn build(config: &RingConfig) -> io::Result<IoUring> {
 fn build_with(config: &RingConfig, sqpoll: Option<SqPoll>) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_cqsize(config.completions).setup_clamp().dontfork();
-    builder.setup_single_issuer().setup_submit_all().setup_no_sqarray();
+    builder.setup_single_issuer().setup_submit_all().setup_no_sqarray().setup_r_disabled();
     match sqpoll {
         None => _ = builder.setup_defer_taskrun(),
         Some(SqPoll { idle_ms, cpu }) => {
@@ -313,8 +318,36 @@ struct Number {
     fd: u64,
 }
 
+/// What a ring registers and unregisters once it is enabled.
+const IORING_UNREGISTER_FILES: u8 = 3;
+const IORING_UNREGISTER_PBUF_RING: u8 = 23;
+
 const IORING_REGISTER_RING_FDS: libc::c_uint = 20;
 const IORING_UNREGISTER_RING_FDS: libc::c_uint = 21;
+
+const LAST_REGISTRATIONS: [u8; 3] =
+    [IORING_UNREGISTER_FILES, IORING_UNREGISTER_RING_FDS as u8, IORING_UNREGISTER_PBUF_RING];
+
+/// Operations of a server: none that opens a connection, or a file by its path alone.
+const OPERATIONS: [u8; 16] = [
+    opcode::Nop::CODE,
+    opcode::Accept::CODE,
+    opcode::Recv::CODE,
+    opcode::Send::CODE,
+    opcode::SendZc::CODE,
+    opcode::SendMsg::CODE,
+    opcode::SendMsgZc::CODE,
+    opcode::Read::CODE,
+    opcode::OpenAt2::CODE,
+    opcode::PollAdd::CODE,
+    opcode::Shutdown::CODE,
+    opcode::Close::CODE,
+    // Options of sockets, and what is unsent.
+    opcode::SetSockOpt::CODE,
+    opcode::FixedFdInstall::CODE,
+    opcode::FilesUpdate::CODE,
+    opcode::AsyncCancel::CODE,
+];
 
 #[cfg(test)]
 mod tests {
