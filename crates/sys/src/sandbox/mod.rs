@@ -3,7 +3,7 @@
 //! it runs gains a privilege (PR_SET_NO_NEW_PRIVS, prctl(2)). A thread that has entered cannot
 //! leave. Other threads of the process are not confined by it.
 //!
-//! The calls are a table ([`calls`]); the files and ports are the caller's to name ([`Reach`]).
+//! The calls are a table (`calls.rs`); the files and ports are the caller's to name ([`Reach`]).
 
 mod calls;
 #[cfg(debug_assertions)]
