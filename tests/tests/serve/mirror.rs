@@ -89,7 +89,8 @@ const MANNERS: [Manner; 11] = [
 
 fn a_tree_is_mirrored_by_clients_of_every_manner_at_once(setup: &Setup) {
     let tree = Tree::get();
-    let server = setup.serve(&tree.root, &[]);
+    // What is tested is every byte: a machine that stands still is not to be an overload.
+    let server = setup.serve(&tree.root, &["--delay-target", "1m"]);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let rude = scope.spawn(|| rudely(tree, &server, &over));
