@@ -131,7 +131,7 @@ pub struct ClientLimits {
     pub entries: usize,
 }
 
-/// Whether threads and processes that serve are confined (docs/sandbox.md).
+/// Confinement of the threads and processes that serve (docs/sandbox.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SandboxMode {
     /// As far as the kernel can.
@@ -233,9 +233,9 @@ pub struct Config {
     /// True to answer `/.weir/burn`, which costs processor time of the client's choice: for
     /// measurements.
     pub bench_endpoints: bool,
-    /// Whether what serves is confined.
+    /// Confinement of what serves.
     pub sandbox: SandboxMode,
-    /// What the operator is told.
+    /// Messages to the operator.
     pub errors: ErrorLog,
 }
 

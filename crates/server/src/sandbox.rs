@@ -1,5 +1,5 @@
-//! What each thread and process of a server is confined to: the files and ports that its
-//! configuration names, and the calls of its task ([`weir_sys::sandbox`]).
+//! Confinement of each thread and process of a server to the files and ports that its
+//! configuration names, and to the calls of its task ([`weir_sys::sandbox`]).
 //!
 //! The main thread is not confined: it reads configurations and certificates anew, and starts
 //! successors. It faces no client.

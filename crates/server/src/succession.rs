@@ -249,7 +249,7 @@ fn address(name: &str) -> Option<Address> {
     }
 }
 
-/// What a successor inherits.
+/// Things that a successor inherits.
 pub(crate) struct Heritage<'a> {
     /// Path of the program that was started first.
     pub installed: &'a Path,

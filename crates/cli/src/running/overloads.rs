@@ -1,4 +1,4 @@
-//! What the error log is told of overloads: a sentence when one begins, and one when it has ended,
+//! Messages to the error log on overloads: a sentence when one begins, and one when it has ended,
 //! by a reading of the server's own page each second.
 
 use std::time::{Duration, Instant};

@@ -22,7 +22,7 @@ pub enum LogLevel {
     Warn,
     /// Something of note has happened: a reload, an overload, a refusal.
     Notice,
-    /// What happens anyway: a start, a stop.
+    /// An event that happens anyway: a start, a stop.
     Info,
 }
 
