@@ -412,7 +412,7 @@ pub(crate) struct Switches {
     pub caching: Option<OnOff>,
 }
 
-/// Whether what serves is confined.
+/// Confinement of what serves, as it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SandboxChoice {
     Auto,

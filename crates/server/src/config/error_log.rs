@@ -72,6 +72,14 @@ pub(crate) struct LogEntry {
     pub text: String,
 }
 
+impl LogEntry {
+    /// Creates the message of an event of this moment.
+    pub(crate) fn now(level: LogLevel, text: String) -> Self {
+        let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        Self { level, unix_ns: since_1970.as_nanos() as u64, text }
+    }
+}
+
 /// Message to the thread that writes the log.
 #[derive(Debug)]
 pub(crate) enum ToWriter {
@@ -156,10 +164,7 @@ impl ErrorLog {
         if !self.has(level) {
             return;
         }
-        let entry = || {
-            let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-            LogEntry { level, unix_ns: since_1970.as_nanos() as u64, text: text.to_owned() }
-        };
+        let entry = || LogEntry::now(level, text.to_owned());
         match &mut *self.output() {
             Output::Terminal => (self.0.terminal)(text),
             Output::Writer(writer) => {

@@ -116,10 +116,8 @@ impl Writer {
         match open(&self.log) {
             Ok(again) => self.sink = again,
             Err(Error(why)) => {
-                let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
                 let text = format!("{why}; it goes on where it was");
-                let unix_ns = since_1970.as_nanos() as u64;
-                self.write(&LogEntry { level: LogLevel::Error, unix_ns, text });
+                self.write(&LogEntry::now(LogLevel::Error, text));
             }
         }
     }
