@@ -9,7 +9,8 @@ use weir_server::accept::{self, Controls, Limit, Refusal, SynFilter};
 use weir_server::sites::UnknownHost;
 use weir_server::sites::hosts::HostPattern;
 use weir_server::{
-    Address, LogFormat, OUTPUTS, PRESETS, SandboxMode, Status, architecture, readiness, slots,
+    Address, LogFormat, OUTPUTS, PRESETS, SandboxMode, Status, SynFilterPlace, architecture,
+    readiness, slots,
 };
 
 use crate::caching::CacheOptions;
@@ -142,6 +143,12 @@ pub(crate) struct ServerOptions {
     /// available
     #[arg(long, value_name = "FILTER", default_value = "auto")]
     pub syn_filter: SynFilterChoice,
+
+    /// Overload: where the filter that admits SYNs by tokens drops them: at the listening socket
+    /// alone, or also at the link, before IP, where a drop costs less; auto: at the link too, where
+    /// that is possible
+    #[arg(long, value_name = "PLACE", default_value = "auto")]
+    pub syn_filter_at: SynFilterPlaceChoice,
 
     /// Overload: controls to turn off, of budget, backlog, syn-filter, stale, departed, newest,
     /// close; or all
@@ -465,6 +472,25 @@ impl SynFilterChoice {
             Self::Tokens => Some(SynFilter::Tokens),
             Self::Random => Some(SynFilter::Random),
             Self::None => Some(SynFilter::None),
+        }
+    }
+}
+
+/// A place of the SYN filter, or the best available.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SynFilterPlaceChoice {
+    Auto,
+    Socket,
+    Link,
+}
+
+impl SynFilterPlaceChoice {
+    /// Returns the place.
+    pub(crate) fn place(self) -> SynFilterPlace {
+        match self {
+            Self::Auto => SynFilterPlace::Auto,
+            Self::Socket => SynFilterPlace::Socket,
+            Self::Link => SynFilterPlace::Link,
         }
     }
 }

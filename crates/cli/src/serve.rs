@@ -203,8 +203,7 @@ fn server_configuration(
     check_forwarding(&forwarding, arch, &options.listen)?;
     let tls = acceptor(&options, arch)?;
     let tls_fields = [&fields[..], options.tls.fields().as_bytes()].concat();
-    let (index, listing) = (content.index.clone(), content.listing);
-    let site_root = SiteRoot { path: root.clone(), index, listing };
+    let site_root = site_root(&root, &content);
     let added = [&fields[..], &tls_fields];
     let (sites, site_roots) = sites(&options, &forwarding, site_root, added, &error_pages, tables)?;
     let Forwarding { upstreams, high_priority, trusted, proxy_protocol_in, .. } = forwarding;
@@ -225,6 +224,7 @@ fn server_configuration(
         strategy,
         policy,
         syn_filter: options.syn_filter.kind(),
+        syn_filter_at: options.syn_filter_at.place(),
         conns_max: usize::try_from(options.max_conns).unwrap_or(usize::MAX),
         client_limits: options.clients.limits(arch)?,
         listenq: options.listenq,
@@ -255,6 +255,10 @@ fn server_configuration(
         errors: options.error_log.log(),
         sandbox: options.sandbox.into(),
     })
+}
+
+fn site_root(path: &Path, content: &content::Options) -> SiteRoot {
+    SiteRoot { path: path.into(), index: content.index.clone(), listing: content.listing }
 }
 
 /// Returns the sites and their roots. `added`: the fields of every reply, without TLS and with it.

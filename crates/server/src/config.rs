@@ -80,6 +80,17 @@ pub struct Timeouts {
     pub user_ns: u64,
 }
 
+/// Where SYNs are filtered that are admitted by tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SynFilterPlace {
+    /// At the link too, where that is possible.
+    Auto,
+    /// At the listening socket alone.
+    Socket,
+    /// At the link too, or the server does not start.
+    Link,
+}
+
 /// A directory that a site or a route serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteRoot {
@@ -176,6 +187,8 @@ pub struct Config {
     pub policy: PolicyConfig,
     /// SYN filter to use; `None` selects the best available.
     pub syn_filter: Option<SynFilter>,
+    /// Where SYNs are filtered.
+    pub syn_filter_at: SynFilterPlace,
     /// Maximum number of open connections, all loops together (max-conns).
     pub conns_max: usize,
     /// Limits of each client, all loops together; `None` without any.

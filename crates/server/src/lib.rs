@@ -27,8 +27,8 @@ mod worker;
 pub use config::{
     AccessLog, Address, ClientLimits, Config, Error, ErrorLog, ErrorLogOptions, HealthCheck,
     HighPriority, LOG_FIELDS, LogField, LogFieldRow, LogFormat, LogLevel, LogPattern, LogTarget,
-    PatternPart, ReplyCache, SandboxMode, SiteRoot, Timeouts, Upstream, UpstreamAddress,
-    UpstreamServer, UpstreamTimeouts,
+    PatternPart, ReplyCache, SandboxMode, SiteRoot, SynFilterPlace, Timeouts, Upstream,
+    UpstreamAddress, UpstreamServer, UpstreamTimeouts,
 };
 pub use ipnet::IpNet;
 pub use sandbox::gap as sandbox_gap;

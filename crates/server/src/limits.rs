@@ -1,12 +1,14 @@
 //! Limits of the kernel: the SYN filters available, and the descriptors that connections and
 //! files share.
 
+use std::io;
+
 use weir_accept::SynFilter;
 use weir_content::CompressionOptions;
 use weir_sys::process;
 
 use crate::architecture::ArchitectureName;
-use crate::config::{Config, Error};
+use crate::config::{Config, Error, SynFilterPlace};
 use crate::models::prefork::pool_size;
 use crate::worker::listener::Socket;
 
@@ -33,6 +35,35 @@ pub(crate) fn syn_filter<'s>(
              CAP_NET_ADMIN{}; the best here is {available}",
             if wanted == SynFilter::Tokens { " and CAP_BPF" } else { "" }
         ))),
+    }
+}
+
+/// Attaches the SYN filters to interfaces, where that is possible and not configured otherwise, and
+/// returns the number of attachments.
+pub(crate) fn filter_at_links(
+    config: &Config,
+    sockets: &mut [Vec<Socket>],
+) -> Result<usize, Error> {
+    let attached = match (config.syn_filter_at, sockets) {
+        (SynFilterPlace::Socket, _) => return Ok(0),
+        (_, [of_the_loop]) => attach_to_links(of_the_loop),
+        // At the link nobody knows yet whose connection it will be.
+        _ => Err("several loops share the addresses (--workers 1)".into()),
+    };
+    match attached {
+        Err(why) if config.syn_filter_at == SynFilterPlace::Link => {
+            Err(Error(format!("--syn-filter-at link is unavailable: {why}")))
+        }
+        attached => Ok(attached.unwrap_or(0)),
+    }
+}
+
+fn attach_to_links(sockets: &mut [Socket]) -> Result<usize, String> {
+    let attached: io::Result<usize> = sockets.iter_mut().map(Socket::filter_at_links).sum();
+    match attached {
+        Ok(0) => Err("no Ethernet interface has an address of a filtered listener".into()),
+        Ok(attached) => Ok(attached),
+        Err(error) => Err(format!("it needs Linux 6.6, CAP_NET_ADMIN and CAP_BPF: {error}")),
     }
 }
 

@@ -147,6 +147,10 @@ fn fit(config: &mut Config, listeners: &mut Listeners, forks: bool) -> Result<()
     config.policy.syn_filter = limits::syn_filter(config, listeners.per_loop.iter().flatten())?;
     let kind = config.policy.syn_filter;
     listeners.per_loop.iter_mut().flatten().for_each(|socket| socket.make_filter(kind));
+    let links = limits::filter_at_links(config, &mut listeners.per_loop)?;
+    if links > 0 {
+        config.errors.info(&format!("SYNs can be dropped at the link: {links} attachments"));
+    }
     config.policy.eager =
         config.strategy.eager_read && config.arch.serves_at_once(&config.arch_settings);
     Ok(())

@@ -1,6 +1,7 @@
 //! Network interfaces: number, address, MTU and the networks that are on the link, and their
 //! configuration (netdevice(7), getifaddrs(3)).
 
+use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -44,6 +45,22 @@ pub fn find(name: &str) -> io::Result<Interface> {
         *byte = from as u8;
     }
     Ok(Interface { index: index as u32, mac, mtu: mtu as u32, addresses: addresses(name)? })
+}
+
+/// Finds every Ethernet interface that has an address.
+///
+/// # Errors
+/// Those of socket(2) and getifaddrs(3). An interface that goes away meanwhile is left out.
+pub fn all() -> io::Result<Vec<Interface>> {
+    // A second address of an interface may have a label for its name: getifaddrs(3).
+    let names = all_addresses()?.into_iter().map(|(name, ..)| name);
+    let names: BTreeSet<_> = names.map(|name| unlabelled(&name).to_owned()).collect();
+    Ok(names.iter().filter_map(|name| find(name).ok()).collect())
+}
+
+/// Returns the name of an interface without a label.
+fn unlabelled(name: &str) -> &str {
+    name.split_once(':').map_or(name, |(name, _)| name)
 }
 
 /// Gives an interface without an address its address, in a network with a prefix of `prefix` bits,
@@ -142,6 +159,16 @@ pub(crate) fn about(name: &str) -> io::Result<libc::ifreq> {
 
 /// Returns the addresses of an interface, with the lengths of their prefixes.
 fn addresses(name: &str) -> io::Result<Vec<(IpAddr, u8)>> {
+    let all = all_addresses()?.into_iter();
+    Ok(all
+        .filter(|(of, ..)| unlabelled(of) == name)
+        .map(|(_, address, prefix)| (address, prefix))
+        .collect())
+}
+
+/// Returns every address of an interface, with the interface's name and the length of the address's
+/// prefix.
+fn all_addresses() -> io::Result<Vec<(String, IpAddr, u8)>> {
     let mut first = std::ptr::null_mut();
     // SAFETY: the call sets the pointer to a list that is freed below.
     check(unsafe { libc::getifaddrs(&raw mut first) })?;
@@ -151,11 +178,11 @@ fn addresses(name: &str) -> io::Result<Vec<(IpAddr, u8)>> {
     while let Some(entry) = unsafe { next.as_ref() } {
         // SAFETY: a name is a string with an end; an address is null or as long as its family says.
         unsafe {
-            if CStr::from_ptr(entry.ifa_name).to_bytes() == name.as_bytes()
-                && let Some(address) = address(entry.ifa_addr)
+            if let Some(address) = address(entry.ifa_addr)
                 && let Some(mask) = address_like(entry.ifa_netmask, entry.ifa_addr)
             {
-                found.push((address, prefix(mask)));
+                let name = CStr::from_ptr(entry.ifa_name).to_string_lossy();
+                found.push((name.into_owned(), address, prefix(mask)));
             }
         }
         next = entry.ifa_next;

@@ -6,6 +6,7 @@
     reason = "a broken expectation is a failed test"
 )]
 
+mod at_link;
 mod drops;
 mod fairness;
 mod far;

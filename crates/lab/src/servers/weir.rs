@@ -83,6 +83,8 @@ pub(super) const ALLOWED: AllowList = AllowList {
         ("--share-listener", ValueShape::Switch),
         ("--slots", ValueShape::Word),
         ("--stat-page", ValueShape::Switch),
+        ("--syn-filter", ValueShape::OneOf(&["auto", "tokens", "random", "none"])),
+        ("--syn-filter-at", ValueShape::OneOf(&["auto", "socket", "link"])),
         ("--symlinks", ValueShape::OneOf(&["deny", "inside"])),
     ],
 };

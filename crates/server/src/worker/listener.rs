@@ -37,6 +37,17 @@ impl Socket {
         }
     }
 
+    /// Attaches the filter that takes tokens to the interfaces at which SYNs for the socket arrive,
+    /// and returns their number: 0 without such a filter. Takes a privilege, likewise.
+    ///
+    /// # Errors
+    /// Those of [`TokenFilter::attach_to_links`].
+    pub(crate) fn filter_at_links(&mut self) -> std::io::Result<usize> {
+        let Some(tokens) = &mut self.tokens else { return Ok(0) };
+        let address = socket::local_address(self.fd.as_fd())?;
+        address.map_or(Ok(0), |address| tokens.attach_to_links(address))
+    }
+
     /// Returns the best SYN filter that the kernel lets this process attach to such a socket.
     pub(crate) fn syn_filter(&self) -> weir_accept::SynFilter {
         let address = socket::local_address(self.fd.as_fd()).ok().flatten();

@@ -8,6 +8,7 @@
 //! SYN was dropped retransmits it after about a second (RFC 6298 section 2). Drops count only in
 //! the socket's own drop counter, not in any system-wide one.
 
+mod link;
 pub mod random;
 pub mod tokens;
 

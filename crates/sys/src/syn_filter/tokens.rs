@@ -7,13 +7,18 @@
 //! (/24, /48) share the allotment of a few. Two LRU maps record which of them have used up their
 //! share, by the rules of `weir_accept::Shares` and with parameters set by the owner. It is the
 //! same table, at the place where dropping a SYN still costs nothing.
+//!
+//! The same program can run at the link too ([`super::link`]): a SYN that is dropped there has cost
+//! the kernel neither the work of IP nor the lookup of its socket.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::link::{self, Target};
 use super::{DROP, FLAGS, FLAGS_AT, PASS, SYN, set_option};
-use crate::bpf::{self, Assembler, Cmp, Op, Reg, SharedPage, Size, helper};
+use crate::bpf::{self, Assembler, Cmp, Op, Reg, SharedPage, Size, helper, verdict};
 
 /// Parameters of the shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +58,19 @@ pub struct Counts {
 /// The filter. It can be attached to several sockets, which then share its tokens.
 #[derive(Debug)]
 pub struct TokenFilter {
-    page: SharedPage,
+    rules: Rules,
+    maps: Maps,
     program: OwnedFd,
+    /// Attachments to interfaces, which last as long as this.
+    links: Vec<OwnedFd>,
+}
+
+/// What the program shares with its owner, and what it remembers.
+#[derive(Debug)]
+struct Maps {
+    page: SharedPage,
+    addresses: OwnedFd,
+    networks: OwnedFd,
 }
 
 /// Indices of the numbers in the page.
@@ -86,10 +102,32 @@ impl TokenFilter {
         page.numbers()[number::LIMIT].store(u64::MAX, Relaxed);
         let addresses = bpf::lru_hash(address::BYTES, ADDRESSES)?;
         let networks = bpf::lru_hash(network::BYTES, NETWORKS)?;
-        let maps = Maps { page: page.map(), addresses: &addresses, networks: &networks };
-        // The program keeps its maps alive.
-        let program = bpf::load_socket_filter(&program(rules, &maps))?;
-        Ok(Self { page, program })
+        let maps = Maps { page, addresses, networks };
+        let program = bpf::load_socket_filter(&program(rules, &maps, &Place::Socket))?;
+        Ok(Self { rules, maps, program, links: Vec::new() })
+    }
+
+    /// Attaches the filter to the interfaces at which SYNs for a socket that listens on `address`
+    /// arrive, for as long as the filter lives, and returns their number. It drops there while it
+    /// has a limit; what arrives elsewhere, or is not recognized, is left to the socket's filter,
+    /// which judges no SYN twice. Does nothing if it is attached to interfaces already.
+    ///
+    /// The interfaces are those of Ethernet that have the address, or any for an unspecified one;
+    /// addresses that they are given later are not recognized.
+    ///
+    /// # Errors
+    /// EPERM without CAP_NET_ADMIN and CAP_BPF; EINVAL before Linux 6.6: bpf(2). Errors of
+    /// getifaddrs(3). After an error it is attached to no interface.
+    pub fn attach_to_links(&mut self, address: SocketAddr) -> io::Result<usize> {
+        if self.links.is_empty() {
+            let attach = |target: &Target| {
+                let place = Place::Link(target);
+                let program = bpf::load_classifier(&program(self.rules, &self.maps, &place))?;
+                bpf::attach_ingress(program.as_fd(), target.interface)
+            };
+            self.links = link::targets(address)?.iter().map(attach).collect::<io::Result<_>>()?;
+        }
+        Ok(self.links.len())
     }
 
     /// Attaches the filter to a listening socket, replacing any other.
@@ -104,7 +142,7 @@ impl TokenFilter {
 
     /// Sets the limits that apply from now on.
     pub fn set(&self, tokens: Tokens) {
-        let numbers = self.page.numbers();
+        let numbers = self.maps.page.numbers();
         numbers[number::RESERVE].store(tokens.reserve, Relaxed);
         numbers[number::SHARE_NS].store(tokens.share_ns, Relaxed);
         numbers[number::LIMIT].store(tokens.limit, Relaxed);
@@ -112,12 +150,12 @@ impl TokenFilter {
 
     /// Passes every SYN.
     pub fn open(&self) {
-        self.page.numbers()[number::LIMIT].store(u64::MAX, Relaxed);
+        self.maps.page.numbers()[number::LIMIT].store(u64::MAX, Relaxed);
     }
 
     /// Returns the counters so far: memory reads, no call.
     pub fn counts(&self) -> Counts {
-        let number = |index: usize| self.page.numbers()[index].load(Relaxed);
+        let number = |index: usize| self.maps.page.numbers()[index].load(Relaxed);
         Counts {
             passed: number(number::PASSED),
             dropped: number(number::DROPPED),
@@ -153,9 +191,11 @@ mod stack {
     pub(super) const DUE_NS: i16 = -56;
 }
 
-/// Offset of the protocol in a packet's context (`struct __sk_buff`), and its value for IPv6.
-const PROTOCOL_AT: i16 = 16;
-const IPV6: i32 = (libc::ETH_P_IPV6 as u16).to_be() as i32;
+/// Offset of a packet's field that classifiers may write and the protocols leave alone, in its
+/// context (`struct __sk_buff`), and the value there of a SYN that was judged at the link. Only
+/// disciplines that Linux has removed (dsmark, tcindex) ever read it.
+const TC_INDEX_AT: i16 = 44;
+const JUDGED: i32 = 0x5ea1;
 
 /// Offset and length of the source in the headers of IPv4 and IPv6 (RFC 791, RFC 8200), up to an
 /// IPv6 /64, and masks of the network in it, in this machine's byte order.
@@ -164,26 +204,28 @@ const V6_SOURCE: (i32, i32) = (8, 8);
 const V4_NETWORK: u64 = u64::from_ne_bytes([255, 255, 255, 0, 0, 0, 0, 0]);
 const V6_NETWORK: u64 = u64::from_ne_bytes([255, 255, 255, 255, 255, 255, 0, 0]);
 
-struct Maps<'a> {
-    page: BorrowedFd<'a>,
-    addresses: &'a OwnedFd,
-    networks: &'a OwnedFd,
+/// Place of a program.
+enum Place<'a> {
+    /// At the listening socket.
+    Socket,
+    /// At an interface.
+    Link(&'a Target),
 }
 
 fn at(number: usize) -> i16 {
     (number * size_of::<u64>()) as i16
 }
 
-/// Builds the program. R6 is the packet, R7 the page, R8 the time, R9 the entry of the address, or
-/// 0.
-fn program(rules: Rules, maps: &Maps<'_>) -> Vec<bpf::Instruction> {
+/// Builds the program of a place. R6 is the packet, R7 the page, R8 the time, R9 the entry of the
+/// address, or 0.
+fn program(rules: Rules, maps: &Maps, place: &Place<'_>) -> Vec<bpf::Instruction> {
     let mut asm = Assembler::default();
-    let (pass, count, decide) = (asm.label(), asm.label(), asm.label());
+    let (other, count, decide, dropped) = (asm.label(), asm.label(), asm.label(), asm.label());
     asm.op(Op::Mov, Reg::R6, Reg::R1);
-    asm.load_packet_byte(FLAGS_AT as i32);
-    asm.op_imm(Op::And, Reg::R0, FLAGS as i32);
-    asm.jump_if_imm(Cmp::Ne, Reg::R0, SYN as i32, pass);
-    asm.load_map_value(Reg::R7, maps.page);
+    match place {
+        Place::Socket => enter_socket(&mut asm, maps, other),
+        Place::Link(target) => enter_link(&mut asm, maps, target, other),
+    }
     asm.op_imm(Op::Mov, Reg::R9, 0);
     asm.op_imm(Op::Mov, Reg::R1, 1);
     asm.store(Size::Dw, Reg::R10, stack::IS_FAIR, Reg::R1);
@@ -196,13 +238,43 @@ fn program(rules: Rules, maps: &Maps<'_>) -> Vec<bpf::Instruction> {
     find_source(&mut asm, rules, maps, decide);
     weigh_claim(&mut asm, rules);
     asm.place(decide);
-    judge(&mut asm, count);
+    judge(&mut asm, count, dropped);
     asm.place(count);
     count_one(&mut asm, number::PASSED);
-    asm.place(pass);
-    asm.op_imm(Op::Mov, Reg::R0, PASS as i32);
+    let (pass, drop) = match place {
+        Place::Socket => (PASS as i32, DROP as i32),
+        Place::Link(_) => {
+            asm.op_imm(Op::Mov, Reg::R1, JUDGED);
+            asm.store(Size::W, Reg::R6, TC_INDEX_AT, Reg::R1);
+            (verdict::NEXT, verdict::DROP)
+        }
+    };
+    asm.place(other);
+    asm.op_imm(Op::Mov, Reg::R0, pass);
+    asm.exit();
+    asm.place(dropped);
+    asm.op_imm(Op::Mov, Reg::R0, drop);
     asm.exit();
     asm.finish()
+}
+
+/// Continues at `other` with a packet that is no SYN, or one that was judged at the link.
+fn enter_socket(asm: &mut Assembler, maps: &Maps, other: bpf::Label) {
+    asm.load_packet_byte(FLAGS_AT as i32);
+    asm.op_imm(Op::And, Reg::R0, FLAGS as i32);
+    asm.jump_if_imm(Cmp::Ne, Reg::R0, SYN as i32, other);
+    asm.load(Size::W, Reg::R1, Reg::R6, TC_INDEX_AT);
+    asm.jump_if_imm(Cmp::Eq, Reg::R1, JUDGED, other);
+    asm.load_map_value(Reg::R7, maps.page.map());
+}
+
+/// Continues at `other` with all packets while there is no limit, which costs a few instructions
+/// each, and with one that is not a SYN for the target.
+fn enter_link(asm: &mut Assembler, maps: &Maps, target: &Target, other: bpf::Label) {
+    asm.load_map_value(Reg::R7, maps.page.map());
+    asm.load(Size::Dw, Reg::R1, Reg::R7, at(number::LIMIT));
+    asm.jump_if_imm(Cmp::Eq, Reg::R1, -1, other);
+    link::recognize(asm, target, other);
 }
 
 /// Reads the time and computes its epoch. When a new epoch has begun, saves the weight of the
@@ -236,8 +308,8 @@ fn name_source(asm: &mut Assembler, decide: bpf::Label) {
     let (v6, named) = (asm.label(), asm.label());
     asm.op_imm(Op::Mov, Reg::R1, 0);
     asm.store(Size::Dw, Reg::R10, stack::ADDRESS, Reg::R1);
-    asm.load(Size::W, Reg::R1, Reg::R6, PROTOCOL_AT);
-    asm.jump_if_imm(Cmp::Eq, Reg::R1, IPV6, v6);
+    asm.load(Size::W, Reg::R1, Reg::R6, link::PROTOCOL_AT);
+    asm.jump_if_imm(Cmp::Eq, Reg::R1, link::IPV6, v6);
     read_source(asm, V4_SOURCE, V4_NETWORK, decide);
     asm.jump(named);
     asm.place(v6);
@@ -262,8 +334,7 @@ fn read_source(asm: &mut Assembler, (at, bytes): (i32, i32), mask: u64, decide: 
 
 /// Looks up the entries of the address, in R9, and of its network, in R0, and brings both to the
 /// current epoch. An address new in the epoch adds to the weight.
-fn find_source(asm: &mut Assembler, rules: Rules, maps: &Maps<'_>, decide: bpf::Label) {
-    use std::os::fd::AsFd;
+fn find_source(asm: &mut Assembler, rules: Rules, maps: &Maps, decide: bpf::Label) {
     let (turned, skipped, seen) = (asm.label(), asm.label(), asm.label());
     look_up(asm, maps.networks.as_fd(), stack::NETWORK, decide);
     asm.op(Op::Mov, Reg::R9, Reg::R0);
@@ -363,9 +434,9 @@ fn weigh_claim(asm: &mut Assembler, rules: Rules) {
     asm.place(fair);
 }
 
-/// Drops the SYN, or charges its source and continues at `count`.
-fn judge(asm: &mut Assembler, count: bpf::Label) {
-    let (known, enough, granted, dropped) = (asm.label(), asm.label(), asm.label(), asm.label());
+/// Continues at `dropped`, or charges the source and continues at `count`.
+fn judge(asm: &mut Assembler, count: bpf::Label, dropped: bpf::Label) {
+    let (known, enough, granted, fair) = (asm.label(), asm.label(), asm.label(), asm.label());
     asm.load(Size::Dw, Reg::R1, Reg::R7, at(number::LIMIT));
     asm.load(Size::Dw, Reg::R4, Reg::R10, stack::IS_FAIR);
     asm.jump_if_imm(Cmp::Ne, Reg::R4, 0, known);
@@ -377,12 +448,11 @@ fn judge(asm: &mut Assembler, count: bpf::Label) {
     asm.place(known);
     asm.load(Size::Dw, Reg::R2, Reg::R7, at(number::PASSED));
     asm.jump_if(Cmp::Lt, Reg::R2, Reg::R1, granted);
-    asm.jump_if_imm(Cmp::Ne, Reg::R4, 0, dropped);
+    asm.jump_if_imm(Cmp::Ne, Reg::R4, 0, fair);
     count_one(asm, number::DROPPED_UNFAIR);
-    asm.place(dropped);
+    asm.place(fair);
     count_one(asm, number::DROPPED);
-    asm.op_imm(Op::Mov, Reg::R0, DROP as i32);
-    asm.exit();
+    asm.jump(dropped);
     asm.place(granted);
     asm.jump_if_imm(Cmp::Eq, Reg::R9, 0, count);
     asm.load(Size::Dw, Reg::R1, Reg::R10, stack::DUE_NS);

@@ -9,7 +9,7 @@ use weir_server::content::Options;
 use weir_server::readiness::settings::Settings;
 use weir_server::{
     Config, ErrorLog, ErrorLogOptions, LogLevel, LogTarget, OutputPath, PRESETS, SandboxMode,
-    Strategy, Timeouts, architecture, readiness, slots,
+    Strategy, SynFilterPlace, Timeouts, architecture, readiness, slots,
 };
 
 use crate::files::{Root, noise};
@@ -170,6 +170,7 @@ fn plain() -> Config {
             eager: false,
         },
         syn_filter: None,
+        syn_filter_at: SynFilterPlace::Auto,
         conns_max: 0,
         client_limits: None,
         listenq: 0,
