@@ -44,14 +44,6 @@ impl Kind {
     }
 }
 
-/// A client. There may be a million idle ones: what only a slow one needs stands elsewhere.
-struct Client<K> {
-    kind: Kind,
-    stream: Option<Stream<K>>,
-    /// The request and the reply of a slow client under way.
-    request: Option<Box<SlowRequest>>,
-}
-
 /// A request that is sent slowly, or whose reply is read slowly.
 struct SlowRequest {
     /// Bytes of the request already sent.
@@ -64,7 +56,14 @@ pub(super) struct Background<'a, K> {
     config: &'a Config,
     /// Makes the TLS of connections; `None`: they have none.
     connector: Option<Connector>,
-    clients: Vec<Client<K>>,
+    /// The stream of each client that has one: of the idle ones, then of the slow senders, then of
+    /// the slow readers. There may be a million idle ones: what only a slow one needs stands
+    /// elsewhere.
+    streams: Vec<Option<Stream<K>>>,
+    /// Number of the first client of each kind after the first.
+    firsts: [u32; 2],
+    /// The request and the reply under way of each slow client.
+    requests: Vec<Option<SlowRequest>>,
     /// Slots to open, each with the earliest time to do so.
     absent: VecDeque<(u32, u64)>,
     /// Slow clients, ordered by the time of their next action.
@@ -81,22 +80,17 @@ pub(super) struct Background<'a, K> {
 impl<'a, K> Background<'a, K> {
     /// Creates the share of thread `index`, with nothing open yet.
     pub(super) fn new(config: &'a Config, connector: Option<Connector>, index: usize) -> Self {
-        let kinds = [
-            (Kind::Idle, config.idle),
-            (Kind::SlowSender, config.slow_senders),
-            (Kind::SlowReader, config.slow_readers),
-        ];
-        let clients: Vec<Client<K>> = kinds
-            .into_iter()
-            .flat_map(|(kind, all)| std::iter::repeat_n(kind, config.share(all, index)))
-            .map(|kind| Client { kind, stream: None, request: None })
-            .collect();
+        let [idle, senders, readers] = [config.idle, config.slow_senders, config.slow_readers]
+            .map(|all| config.share(all, index));
+        let count = idle + senders + readers;
         let rate = (config.background_rate / config.threads.max(1) as f64).max(0.001);
         Self {
             config,
             connector,
-            absent: (0..clients.len() as u32).map(|slot| (slot, 0)).collect(),
-            clients,
+            absent: (0..count as u32).map(|slot| (slot, 0)).collect(),
+            streams: (0..count).map(|_| None).collect(),
+            firsts: [idle as u32, (idle + senders) as u32],
+            requests: (0..senders + readers).map(|_| None).collect(),
             slow: VecDeque::new(),
             open_interval_ns: (SECOND_NS as f64 / rate) as u64,
             next_open_ns: 0,
@@ -107,7 +101,24 @@ impl<'a, K> Background<'a, K> {
 
     /// Number of background connections, which is also the number of the load's first slot.
     pub(super) fn len(&self) -> u32 {
-        self.clients.len() as u32
+        self.streams.len() as u32
+    }
+
+    fn kind(&self, slot: u32) -> Kind {
+        match self.firsts {
+            [senders, _] if slot < senders => Kind::Idle,
+            [_, readers] if slot < readers => Kind::SlowSender,
+            _ => Kind::SlowReader,
+        }
+    }
+
+    /// Returns the place of a slow client's request; `None` for an idle client.
+    fn request(&mut self, slot: u32) -> Option<&mut Option<SlowRequest>> {
+        self.requests.get_mut(slot.checked_sub(self.firsts[0])? as usize)
+    }
+
+    fn stream(&mut self, slot: u32) -> Option<&mut Stream<K>> {
+        self.streams.get_mut(slot as usize)?.as_mut()
     }
 
     /// Returns whether each connection has been opened or attempted.
@@ -161,10 +172,9 @@ impl<'a, K> Background<'a, K> {
         recorder: &mut Recorder,
     ) {
         recorder.counts_at(u64::MAX).background_opened += 1;
-        let kind = self.clients[slot as usize].kind;
+        let kind = self.kind(slot);
         match self.connect(kind, stack) {
             Ok(stream) => {
-                let mut request = None;
                 if kind == Kind::Idle {
                     // With TLS there is something to send once it is connected.
                     let wanted =
@@ -173,10 +183,12 @@ impl<'a, K> Background<'a, K> {
                     let _ = stack.watch(stream.socket(), slot.into(), wanted, None);
                 } else {
                     self.slow.push_back((now_ns + self.rate().interval_ns, slot));
-                    request = Some(Box::new(SlowRequest { sent: 0, parser: self.parser() }));
+                    let begun = SlowRequest { sent: 0, parser: self.parser() };
+                    if let Some(request) = self.request(slot) {
+                        *request = Some(begun);
+                    }
                 }
-                let client = &mut self.clients[slot as usize];
-                (client.stream, client.request) = (Some(stream), request);
+                self.streams[slot as usize] = Some(stream);
                 self.open += 1;
             }
             Err(_) => {
@@ -211,8 +223,7 @@ impl<'a, K> Background<'a, K> {
         if event.hung_up {
             return self.lose(slot, now_ns, stack, recorder);
         }
-        let Some(client) = self.clients.get_mut(slot as usize) else { return };
-        let Some(stream) = &mut client.stream else { return };
+        let Some(stream) = self.stream(slot) else { return };
         if !stays_quiet(stream, stack, buffer) {
             self.lose(slot, now_ns, stack, recorder);
         }
@@ -226,9 +237,12 @@ impl<'a, K> Background<'a, K> {
         stack: &mut impl Stack<Socket = K>,
         recorder: &mut Recorder,
     ) {
-        let Some(client) = self.clients.get_mut(slot as usize) else { return };
-        let Some(stream) = client.stream.take() else { return };
-        client.request = None;
+        let Some(stream) = self.streams.get_mut(slot as usize).and_then(Option::take) else {
+            return;
+        };
+        if let Some(request) = self.request(slot) {
+            *request = None;
+        }
         stack.close(stream.into_socket(), false);
         self.open -= 1;
         recorder.counts_at(u64::MAX).background_lost += 1;
@@ -238,7 +252,7 @@ impl<'a, K> Background<'a, K> {
     /// Closes all connections, at the end of the run.
     pub(super) fn close_all(&mut self, stack: &mut impl Stack<Socket = K>, buffer: &mut [u8]) {
         let is_silent = self.config.vanishes();
-        for stream in self.clients.iter_mut().filter_map(|client| client.stream.take()) {
+        for stream in self.streams.iter_mut().filter_map(Option::take) {
             stream.close(stack, buffer, false, is_silent);
         }
     }
@@ -286,10 +300,11 @@ impl<'a, K> Background<'a, K> {
         recorder: &mut Recorder,
     ) -> bool {
         let part_bytes = self.rate().bytes;
-        let Some(client) = self.clients.get_mut(slot as usize) else { return false };
-        let Client { kind, stream: Some(stream), request: Some(slow) } = client else {
-            return false;
-        };
+        let kind = self.kind(slot);
+        let Some(Some(stream)) = self.streams.get_mut(slot as usize) else { return false };
+        let slow = slot.checked_sub(self.firsts[0]);
+        let slow = slow.and_then(|slow| self.requests.get_mut(slow as usize)?.as_mut());
+        let Some(slow) = slow else { return false };
         if stream.is_handshaking() {
             return stream.handshake(stack, buffer, true, false).is_ok();
         }
@@ -297,7 +312,7 @@ impl<'a, K> Background<'a, K> {
         let rest = request.keep.get(slow.sent..).unwrap_or_default();
         let would_block = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
         if !rest.is_empty() {
-            let most = if *kind == Kind::SlowSender { part_bytes } else { rest.len() };
+            let most = if kind == Kind::SlowSender { part_bytes } else { rest.len() };
             return match stream.write(stack, &rest[..rest.len().min(most)]) {
                 Ok(bytes) => {
                     slow.sent += bytes;
@@ -306,7 +321,7 @@ impl<'a, K> Background<'a, K> {
                 Err(error) => would_block(&error),
             };
         }
-        let most = if *kind == Kind::SlowReader { part_bytes } else { buffer.len() };
+        let most = if kind == Kind::SlowReader { part_bytes } else { buffer.len() };
         let room = buffer.len().min(most);
         let head_only = request.head_only;
         let received = |delivery: Delivery<'_>| slow.received(delivery, head_only, recorder);

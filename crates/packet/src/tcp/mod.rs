@@ -22,6 +22,8 @@ mod timers;
 
 use std::io;
 
+use thin_vec::ThinVec;
+
 use self::holes::Holes;
 pub use self::receive::answer_stray;
 use crate::segment::{Flags, Options, Segment, Timestamps};
@@ -254,9 +256,9 @@ pub struct Connection {
     ack_ns: u64,
     last_received_ns: u64,
     /// Bytes from `una` on: not acknowledged, and behind them not sent.
-    unacked: Vec<u8>,
+    unacked: ThinVec<u8>,
     /// Bytes received in order and not read.
-    received: Vec<u8>,
+    received: ThinVec<u8>,
     /// Bytes received ahead of their turn.
     holes: Option<Box<Holes>>,
 }
@@ -357,7 +359,7 @@ impl Connection {
         self.read_bytes += bytes as u32;
         if self.read_bytes as usize == self.received.len() {
             // An idle connection owns no memory.
-            self.received = Vec::new();
+            self.received = ThinVec::new();
             self.read_bytes = 0;
         }
         self.announce_room(context);
@@ -369,7 +371,7 @@ impl Connection {
     pub fn close(&mut self, context: &mut Context<'_>) {
         self.is_orphan = true;
         let is_unread = self.has_unread();
-        self.received = Vec::new();
+        self.received = ThinVec::new();
         self.read_bytes = 0;
         match self.state {
             State::Established | State::CloseWait if is_unread => return self.reset(context),
@@ -416,7 +418,7 @@ impl Connection {
     fn end(&mut self) {
         self.state = State::Closed;
         (self.retransmit_ns, self.ack_ns) = (NEVER, NEVER);
-        self.unacked = Vec::new();
+        self.unacked = ThinVec::new();
         self.holes = None;
     }
 

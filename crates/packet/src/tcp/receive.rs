@@ -1,5 +1,7 @@
 //! Segments received (RFC 9293 section 3.10.7).
 
+use thin_vec::ThinVec;
+
 use super::holes::Holes;
 use super::{Changes, Connection, Context, Counts, Failure, NEVER, Settings, State};
 use crate::segment::{Segment, Timestamps};
@@ -229,7 +231,7 @@ impl Connection {
         self.measure_round_trip(ack, context.now_ns);
         self.unacked.drain(..bytes.min(self.unacked.len()));
         if self.unacked.is_empty() {
-            self.unacked = Vec::new();
+            self.unacked = ThinVec::new();
         }
         self.una = ack;
         self.nxt = self.nxt.max(ack);

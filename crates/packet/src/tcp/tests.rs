@@ -155,8 +155,8 @@ const FIN: Flags = Flags { fin: true, syn: false, rst: false, psh: false };
 const RST: Flags = Flags { rst: true, syn: false, fin: false, psh: false };
 
 #[test]
-fn an_open_idle_connection_fits_in_256_bytes() {
-    assert!(size_of::<Connection>() <= 256, "{}", size_of::<Connection>());
+fn an_open_idle_connection_fits_in_160_bytes() {
+    assert!(size_of::<Connection>() <= 160, "{}", size_of::<Connection>());
 }
 
 #[test]

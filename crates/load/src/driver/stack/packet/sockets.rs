@@ -310,6 +310,6 @@ mod tests {
 
     #[test]
     fn a_socket_takes_little() {
-        assert!(size_of::<Entry>() <= 240, "{}", size_of::<Entry>());
+        assert!(size_of::<Entry>() <= 200, "{}", size_of::<Entry>());
     }
 }
