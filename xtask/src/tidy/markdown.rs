@@ -54,7 +54,7 @@ fn leads_somewhere(file: &str, target: &str, known: &BTreeSet<&str>) -> bool {
 }
 
 /// Returns the path in the tree that `link` means on the page `page`; `None` if it leaves the tree.
-fn resolve(page: &str, link: &str) -> Option<String> {
+pub(super) fn resolve(page: &str, link: &str) -> Option<String> {
     let mut parts: Vec<&str> = page.split('/').collect();
     parts.pop();
     if link.starts_with('/') {

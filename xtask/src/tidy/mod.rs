@@ -1,6 +1,7 @@
 //! Style as a test: rules that rustfmt, clippy and rustdoc do not have. Each rule is a function of
 //! one file's text; this file walks the tree and prints violations as `path:line: what`.
 
+mod figures;
 mod markdown;
 mod openings;
 mod paths;
@@ -46,6 +47,7 @@ fn check(root: &Path, files: &[String]) -> Result<Vec<Violation>> {
             Err(_) => {}
         }
     }
+    violations.extend(figures::check(root, &known)?);
     if openings.are_too_many() {
         violations.push(Violation::new("the tree", 1, openings.to_string()));
     }
