@@ -45,6 +45,7 @@ pub mod socket_file;
 pub mod syn_filter;
 pub mod syn_trace;
 pub mod tun;
+pub mod user;
 pub mod waker;
 
 use std::os::fd::{AsRawFd, BorrowedFd};
