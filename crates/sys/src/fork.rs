@@ -1,7 +1,8 @@
 //! Child processes: fork(2), waitpid(2), and a message channel between parent and child.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -33,6 +34,55 @@ pub fn fork() -> io::Result<u32> {
         -1 => Err(io::Error::last_os_error()),
         id => Ok(id.unsigned_abs()),
     }
+}
+
+/// Starts a process that is no child of this one and belongs to no terminal, and runs `run` in it.
+/// Of all descriptors it has `channel` alone, and /dev/null in place of the standard ones. Allowed
+/// where [`fork`] is.
+///
+/// # Errors
+/// Those of [`fork`]; a sentence if the second fork fails.
+pub fn detached<T>(channel: OwnedFd, data: T, run: fn(OwnedFd, T) -> i32) -> io::Result<()> {
+    let child = fork()?;
+    if child != 0 {
+        return match wait_child(child)? {
+            ExitStatus::Status(0) => Ok(()),
+            _ => Err(io::Error::other("a process cannot be started")),
+        };
+    }
+    let code = match fork() {
+        Ok(0) => leave(&channel).map_or(1, |()| unwound(|| run(channel, data))),
+        Ok(_) => 0,
+        Err(_) => 1,
+    };
+    // SAFETY: it ends the process, in which nothing is left to be dropped that matters.
+    unsafe { libc::_exit(code) }
+}
+
+/// Returns the exit status of a process that runs this, whether it panics or not.
+fn unwound(run: impl FnOnce() -> i32) -> i32 {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or(101)
+}
+
+/// Leaves the session, and closes all descriptors but one. Their owners are not reached any more:
+/// the process ends without returning to them.
+fn leave(kept: &OwnedFd) -> io::Result<()> {
+    rustix::process::setsid()?;
+    rustix::process::chdir("/")?;
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    drop(null);
+    let kept = kept.as_raw_fd().unsigned_abs();
+    for (first, last) in [(3, kept.saturating_sub(1)), (kept.max(2) + 1, u32::MAX)] {
+        if first <= last {
+            // SAFETY: as the caller says, nobody uses what these numbers stand for any more.
+            let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0_u32) };
+            crate::check(closed as libc::c_int)?;
+        }
+    }
+    Ok(())
 }
 
 /// Exit of a process.

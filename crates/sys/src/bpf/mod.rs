@@ -22,6 +22,7 @@ pub(crate) use trace::in_two_networks;
 mod command {
     pub(super) const MAP_CREATE: libc::c_int = 0;
     pub(super) const PROG_LOAD: libc::c_int = 5;
+    pub(super) const GET_INFO: libc::c_int = 15;
     pub(super) const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
     pub(super) const LINK_CREATE: libc::c_int = 28;
 }
@@ -188,6 +189,15 @@ impl SharedPage {
             entries: 1,
             flags: map::MMAPABLE,
         })?;
+        Self::of(map, len)
+    }
+
+    /// Maps the page of a map that another process has created as here.
+    ///
+    /// # Errors
+    /// ENOMEM; ENODEV, EACCES: it is no such map: mmap(2).
+    pub fn of(map: OwnedFd, len: usize) -> io::Result<Self> {
+        assert!(len * size_of::<u64>() <= PAGE_BYTES, "one page is mapped");
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice, of a descriptor that is open.
         let address = unsafe {
@@ -218,9 +228,44 @@ impl SharedPage {
 
 impl Drop for SharedPage {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` with this size; the slices lent out are gone.
+        // SAFETY: the mapping was made in `of` with this size; the slices lent out are gone.
         unsafe { libc::munmap(self.numbers.as_ptr().cast(), PAGE_BYTES) };
     }
+}
+
+/// Returns the number by which the kernel knows a program, whichever descriptor it has.
+///
+/// # Errors
+/// EBADF, EINVAL: it is no program, or nothing of eBPF: bpf(2).
+pub fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut info = ProgInfo::default();
+    let mut attr = InfoAttr {
+        fd: program.as_raw_fd() as u32,
+        info_bytes: size_of::<ProgInfo>() as u32,
+        info: (&raw mut info) as u64,
+    };
+    let bytes = size_of::<InfoAttr>();
+    // SAFETY: the structure is the command's, and the kernel writes to it, and to the information
+    // that it points to as many bytes as it says; both outlive the call.
+    let answer = unsafe { libc::syscall(libc::SYS_bpf, command::GET_INFO, &raw mut attr, bytes) };
+    crate::check(answer as libc::c_int)?;
+    Ok(info.id)
+}
+
+/// The fields of `union bpf_attr` for OBJ_GET_INFO_BY_FD.
+#[repr(C)]
+struct InfoAttr {
+    fd: u32,
+    info_bytes: u32,
+    info: u64,
+}
+
+/// The leading fields of `struct bpf_prog_info`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgInfo {
+    kind: u32,
+    id: u32,
 }
 
 /// The leading fields of `union bpf_attr` for MAP_CREATE; fields not passed count as zero.

@@ -1,8 +1,8 @@
 //! The system calls that a confined thread may make: a table of groups, each with its reason, and
 //! which groups a task needs. What is not here fails with EPERM.
 //!
-//! Absent on purpose, whatever the task: execve, ptrace, kill, bpf, mount, setns, unshare, setuid
-//! and all else that changes who a thread is or what it may do.
+//! Absent on purpose, whatever the task: execve, ptrace, kill, mount, setns, unshare, setuid and all
+//! else that changes who a thread is or what it may do; and bpf but where the privileges are kept.
 
 use libc::c_long;
 
@@ -17,6 +17,8 @@ pub enum Task {
     Check,
     /// Answering the operator.
     Observe,
+    /// Keeping privileges for those who have none.
+    Privileged,
 }
 
 /// What a task needs besides its own groups.
@@ -28,6 +30,8 @@ pub struct Needs {
     pub rings: bool,
     /// To write the log.
     pub logs: bool,
+    /// To ask the process that keeps the privileges.
+    pub asks: bool,
     /// To open rings, until [`Sandbox::seal`](super::Sandbox::seal).
     pub opens_rings: bool,
     /// To fork, until [`Sandbox::seal`](super::Sandbox::seal).
@@ -297,6 +301,46 @@ const PROCESSES: Group = Group {
     ],
 };
 
+const ASKING: Group = Group {
+    why: "questions to the process that keeps the privileges, and a channel for each answer",
+    calls: &[
+        only(libc::SYS_socketpair, &[&[is(0, libc::AF_UNIX as i64)]]),
+        any(libc::SYS_sendmsg),
+        any(libc::SYS_recvmsg),
+    ],
+};
+
+const PRIVILEGED: Group = Group {
+    why: "answers; files read and logs appended to; filters of SYNs, made and attached to sockets",
+    calls: &[
+        any(libc::SYS_sendmsg),
+        any(libc::SYS_recvmsg),
+        any(libc::SYS_getsockopt),
+        only(
+            libc::SYS_setsockopt,
+            &[
+                &[is(1, libc::SOL_SOCKET as i64), is(2, libc::SO_ATTACH_FILTER as i64)],
+                &[is(1, libc::SOL_SOCKET as i64), is(2, libc::SO_ATTACH_BPF as i64)],
+            ],
+        ),
+        only(
+            libc::SYS_bpf,
+            &[&[is(0, BPF_MAP_CREATE)], &[is(0, BPF_PROG_LOAD)], &[is(0, BPF_OBJ_GET_INFO_BY_FD)]],
+        ),
+        only(
+            libc::SYS_openat,
+            &[
+                &[has(2, NOT_READ, 0)],
+                &[has(2, NOT_READ | libc::O_APPEND | libc::O_NOFOLLOW, APPENDED)],
+            ],
+        ),
+        any(libc::SYS_readlinkat),
+        any(libc::SYS_fstat),
+        any(libc::SYS_newfstatat),
+        any(libc::SYS_statx),
+    ],
+};
+
 /// Calls by which the C library does on x86-64 what it does elsewhere by newer ones.
 #[cfg(target_arch = "x86_64")]
 const OLD: Group = Group {
@@ -325,6 +369,14 @@ const CACHESTAT: c_long = 451;
 /// Flags with which a file is opened for more than reading.
 const NOT_READ: i32 = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC;
 
+/// Those of them with which a log is opened.
+const APPENDED: i32 = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_NOFOLLOW;
+
+/// Commands of bpf(2) (linux/bpf.h).
+const BPF_MAP_CREATE: i64 = 0;
+const BPF_PROG_LOAD: i64 = 5;
+const BPF_OBJ_GET_INFO_BY_FD: i64 = 15;
+
 /// Bits of a socket's type that are no flags (SOCK_TYPE_MASK, linux/net.h).
 const TYPES: i32 = 0xf;
 
@@ -339,11 +391,13 @@ pub(super) fn groups(task: Task, needs: Needs) -> Vec<&'static Group> {
         Task::Log => all.push(&LOG),
         Task::Check => all.extend([&CONNECTIONS, &WAITING, &UPSTREAMS]),
         Task::Observe => all.extend([&THREADS, &WAITING, &CONNECTIONS, &FILES]),
+        Task::Privileged => all.push(&PRIVILEGED),
     }
-    let wanted: [(bool, &[&Group]); 6] = [
+    let wanted: [(bool, &[&Group]); 7] = [
         (needs.forwards, &[&UPSTREAMS]),
         (needs.rings, &[&RINGS]),
         (needs.logs, &[&LOG]),
+        (needs.asks, &[&ASKING]),
         (needs.opens_rings, &[&OPENING]),
         (needs.forks, &[&PROCESSES, &OLD_FORK]),
         (needs.are_sealed(), &[&SEALING]),
@@ -374,7 +428,14 @@ mod tests {
 
     #[test]
     fn every_group_has_a_reason_and_none_what_an_intruder_wants() {
-        let all = Needs { forwards: true, rings: true, logs: true, opens_rings: true, forks: true };
+        let all = Needs {
+            forwards: true,
+            rings: true,
+            logs: true,
+            asks: true,
+            opens_rings: true,
+            forks: true,
+        };
         for task in [Task::Serve, Task::Log, Task::Check, Task::Observe] {
             for group in groups(task, all) {
                 assert!(!group.why.is_empty());

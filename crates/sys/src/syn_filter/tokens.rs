@@ -130,6 +130,30 @@ impl TokenFilter {
         Ok(self.links.len())
     }
 
+    /// Takes over a filter that another process has made by these rules, by its parts.
+    ///
+    /// # Errors
+    /// ENOMEM, ENODEV: mmap(2).
+    pub fn of_parts(
+        rules: Rules,
+        [page, addresses, networks, program]: [OwnedFd; 4],
+    ) -> io::Result<Self> {
+        let page = SharedPage::of(page, number::COUNT)?;
+        Ok(Self { rules, maps: Maps { page, addresses, networks }, program, links: Vec::new() })
+    }
+
+    /// Returns its maps and its program, for another process of this very build: the numbers have
+    /// no other description.
+    pub fn parts(&self) -> [BorrowedFd<'_>; 4] {
+        let Maps { page, addresses, networks } = &self.maps;
+        [page.map(), addresses.as_fd(), networks.as_fd(), self.program.as_fd()]
+    }
+
+    /// Returns its program.
+    pub fn program(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+
     /// Attaches the filter to a listening socket, replacing any other.
     ///
     /// # Errors
@@ -137,7 +161,7 @@ impl TokenFilter {
     /// filter is locked (SO_LOCK_FILTER); ENOMEM past net.core.optmem_max; EBADF, ENOTSOCK:
     /// setsockopt(2).
     pub fn attach(&self, listener: BorrowedFd<'_>) -> io::Result<()> {
-        set_option(listener, libc::SO_ATTACH_BPF, &self.program.as_raw_fd())
+        attach_program(listener, self.program.as_fd())
     }
 
     /// Sets the limits that apply from now on.
@@ -163,6 +187,14 @@ impl TokenFilter {
             weight: number(number::WEIGHT).max(number(number::WEIGHT_BEFORE)),
         }
     }
+}
+
+/// [`TokenFilter::attach`], by the program of a filter.
+///
+/// # Errors
+/// As there.
+pub fn attach_program(listener: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    set_option(listener, libc::SO_ATTACH_BPF, &program.as_raw_fd())
 }
 
 /// Layout of an address's entry: the time when its bucket is full again, and its last epoch.
