@@ -17,6 +17,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory};
 use toml::de::DeTable;
 use weir_lab::document;
+use weir_server::files;
 
 use crate::command::{Cli, one_sentence};
 use option::{CONFIG, PRINT, option};
@@ -95,7 +96,7 @@ fn subcommand(name: &str) -> Command {
 
 fn read(path: &Path, command: &Command, is_given: &dyn Fn(&str) -> bool) -> Result<Merged, String> {
     let text =
-        std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        files::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let table = document::parse(&text).map_err(|why| format!("{}: {why}", path.display()))?;
     settings(table.get_ref(), Source { path, text: &text }, command, is_given)
 }

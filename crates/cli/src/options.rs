@@ -9,8 +9,8 @@ use weir_server::accept::{self, Controls, Limit, Refusal, SynFilter};
 use weir_server::sites::UnknownHost;
 use weir_server::sites::hosts::HostPattern;
 use weir_server::{
-    Address, LogFormat, OUTPUTS, PRESETS, SandboxMode, Status, SynFilterPlace, architecture,
-    readiness, slots,
+    Address, LogFormat, OUTPUTS, PRESETS, SandboxMode, Status, SynFilterPlace, UserName,
+    architecture, readiness, slots,
 };
 
 use crate::caching::CacheOptions;
@@ -357,6 +357,12 @@ pub(crate) struct ServerOptions {
     /// the kernel can; on: wholly, or not start; off: not at all
     #[arg(long, value_name = "MODE", default_value = "auto")]
     pub sandbox: SandboxChoice,
+
+    /// The user to become, for a server that is started as root, once it has bound its addresses
+    /// and read its files; a small process beside it attaches SYN filters, opens the logs and reads
+    /// those files again (docs/sandbox.md)
+    #[arg(long, value_name = "NAME[:GROUP]", value_parser = values::user)]
+    pub user: Option<UserName>,
 
     /// Ask the kernel how long each connection was in the accept queue
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,

@@ -16,7 +16,7 @@ use weir_server::readiness::settings::Settings;
 use weir_server::sites::{ErrorPage, Sites};
 use weir_server::{
     AccessLog, Address, Config, LogFormat, OUTPUTS, OutputPath, PRESETS, Predecessor, SiteRoot,
-    Strategy, Timeouts, accept, architecture, content, readiness, slots, tls,
+    Strategy, Timeouts, accept, architecture, content, files, readiness, slots, tls,
 };
 
 use crate::caching::CacheOptions;
@@ -208,6 +208,10 @@ fn server_configuration(
     let (sites, site_roots) = sites(&options, &forwarding, site_root, added, &error_pages, tables)?;
     let Forwarding { upstreams, high_priority, trusted, proxy_protocol_in, .. } = forwarding;
     let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
+    let admin_socket = match options.admin {
+        Some(Address::Unix(path)) => Some(path),
+        _ => None,
+    };
     Ok(Config {
         arch,
         arch_settings,
@@ -254,6 +258,8 @@ fn server_configuration(
         bench_endpoints: options.bench_endpoints == OnOff::On,
         errors: options.error_log.log(),
         sandbox: options.sandbox.into(),
+        user: options.user,
+        admin_socket,
     })
 }
 
@@ -517,7 +523,7 @@ fn read_pages(
                 .ok()
                 .filter(|code| (400..600).contains(code))
                 .ok_or_else(|| format!("error-page {code}: not an error status"))?;
-            let body = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
+            let body = files::read(path.as_ref()).map_err(|error| format!("{path}: {error}"))?;
             Ok(ErrorPage { code, content_type: mime.content_type(path.as_bytes()), body })
         })
         .collect()

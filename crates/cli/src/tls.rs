@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
-use weir_server::Address;
 use weir_server::architecture::ArchitectureName;
 use weir_server::tls::{Acceptor, CertificateFiles, Settings};
+use weir_server::{Address, files};
 
 use crate::values::{self, OnOff};
 
@@ -82,7 +82,7 @@ impl TlsOptions {
             self_signed: if makes { names(listen) } else { Vec::new() },
             client_ca: self.tls_client_ca.clone(),
         };
-        let acceptor = Acceptor::new(settings).map_err(|error| error.to_string())?;
+        let acceptor = Acceptor::new(settings, files::open).map_err(|error| error.to_string())?;
         Ok(Some(Arc::new(acceptor)))
     }
 

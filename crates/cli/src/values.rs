@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use weir_server::{Address, LogFormat, LogPattern};
+use weir_server::{Address, LogFormat, LogPattern, UserName};
 
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -182,9 +182,31 @@ pub(crate) fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Parses a user, with a group or without.
+pub(crate) fn user(text: &str) -> Result<UserName, String> {
+    let (user, group) = match text.split_once(':') {
+        Some((user, group)) => (user, Some(group)),
+        None => (text, None),
+    };
+    if user.is_empty() || group.is_some_and(str::is_empty) {
+        return Err("a user is NAME or NAME:GROUP".into());
+    }
+    Ok(UserName { user: user.into(), group: group.map(Into::into) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_user_has_a_group_or_none() {
+        let named = |user: &str, group: Option<&str>| {
+            Ok(UserName { user: user.into(), group: group.map(Into::into) })
+        };
+        assert_eq!(user("www-data"), named("www-data", None));
+        assert_eq!(user("weir:adm"), named("weir", Some("adm")));
+        assert!([":", "weir:", ":adm", ""].iter().all(|text| user(text).is_err()));
+    }
 
     #[test]
     fn sizes_and_durations_are_read_as_people_write_them() {

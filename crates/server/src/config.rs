@@ -153,6 +153,15 @@ pub enum SandboxMode {
     Off,
 }
 
+/// The user that a server becomes once it has bound its addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserName {
+    /// Name or number.
+    pub user: String,
+    /// Name or number of a group; `None` for the user's own.
+    pub group: Option<String>,
+}
+
 /// Complete description of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -248,6 +257,10 @@ pub struct Config {
     pub bench_endpoints: bool,
     /// Confinement of what serves.
     pub sandbox: SandboxMode,
+    /// User that it becomes; `None` to stay as it is.
+    pub user: Option<UserName>,
+    /// File of the operator's Unix socket, if there is one, which becomes that user's.
+    pub admin_socket: Option<PathBuf>,
     /// Messages to the operator.
     pub errors: ErrorLog,
 }

@@ -9,6 +9,7 @@ mod compressor;
 mod config;
 mod context;
 mod control;
+pub mod files;
 mod helpers;
 mod http;
 mod limits;
@@ -22,13 +23,14 @@ mod succession;
 #[doc(hidden)]
 pub mod test_support;
 mod upstream;
+mod user;
 mod worker;
 
 pub use config::{
     AccessLog, Address, ClientLimits, Config, Error, ErrorLog, ErrorLogOptions, HealthCheck,
     HighPriority, LOG_FIELDS, LogField, LogFieldRow, LogFormat, LogLevel, LogPattern, LogTarget,
     PatternPart, ReplyCache, SandboxMode, SiteRoot, SynFilterPlace, Timeouts, Upstream,
-    UpstreamAddress, UpstreamServer, UpstreamTimeouts,
+    UpstreamAddress, UpstreamServer, UpstreamTimeouts, UserName,
 };
 pub use ipnet::IpNet;
 pub use sandbox::gap as sandbox_gap;

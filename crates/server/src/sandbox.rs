@@ -11,6 +11,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use weir_dispatch::readiness::MechanismName;
+use weir_sys::privileged;
 use weir_sys::sandbox::{Needs, Reach, Sandbox, Support};
 
 use crate::architecture::ArchitectureName;
@@ -65,6 +66,7 @@ impl Confinement {
             Sandbox::new(task, needs, reach, support).map_err(|error| unprepared(&error))
         };
         let none = Needs::default();
+        let of_log = Needs { asks: needs.asks, ..none };
         // Landlock would hide the children, which are confined by other rules, from who counts
         // their descriptors.
         let landlock = if needs.forks { 0 } else { support.landlock };
@@ -73,7 +75,7 @@ impl Confinement {
             .map_err(|error| unprepared(&error))?;
         Ok(Self(Some(Arc::new(Parts {
             serve: of(Task::Serve, needs, &serving)?,
-            log: of(Task::Log, none, &logging)?,
+            log: of(Task::Log, of_log, &logging)?,
             check: of(Task::Check, none, &ports)?,
             observe,
         }))))
@@ -89,7 +91,8 @@ impl Confinement {
             Task::Serve => &parts.serve,
             Task::Log => &parts.log,
             Task::Check => &parts.check,
-            Task::Observe => &parts.observe,
+            // None of a server's threads has privileges.
+            Task::Observe | Task::Privileged => &parts.observe,
         };
         sandbox.enter().map_err(|error| failed(&error))
     }
@@ -228,5 +231,12 @@ fn needs(config: &Config) -> Needs {
     let has_rings = config.arch.row().takes_mechanism && OF_RINGS.contains(&config.mechanism);
     let rings = has_rings || config.arch == ArchitectureName::Ring;
     let forks = config.arch == ArchitectureName::Processes;
-    Needs { forwards: !config.upstreams.is_empty(), rings, logs: forks, opens_rings: rings, forks }
+    Needs {
+        forwards: !config.upstreams.is_empty(),
+        rings,
+        logs: forks,
+        asks: privileged::is_there(),
+        opens_rings: rings,
+        forks,
+    }
 }

@@ -16,7 +16,7 @@ use weir_sys::poll::{self, POLLIN, PollFd};
 use weir_sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SignalFd};
 use weir_sys::socket_file::SocketFile;
 use weir_sys::waker::Waker;
-use weir_sys::{process, profile};
+use weir_sys::{privileged, process, profile};
 
 use crate::architecture::ArchitectureName;
 use crate::bind::{self, Listeners};
@@ -35,6 +35,7 @@ use crate::stat_page::{NewPage, Publisher, StatPage};
 use crate::succession::{self, Heritage, KeptSocket, Predecessor, Program, Successor, own_program};
 use crate::upstream::checker::HealthChecker;
 use crate::upstream::shared::SharedUpstreams;
+use crate::user;
 use crate::worker::listener::Socket;
 
 /// Size of the descriptor table at the start, which takes half a megabyte in the kernel. Beyond it,
@@ -253,6 +254,7 @@ impl Server {
             bench::calibrate();
         }
         let failed = |error: std::io::Error| Error(format!("cannot start: {error}"));
+        let user = user::find(&config)?;
         // First: the descriptors of LISTEN_FDS have fixed numbers, which others must not take.
         let mut listeners = bind::open(&mut config, predecessor.as_mut())?;
         take_ticket_keys(&config, predecessor.as_ref());
@@ -262,6 +264,10 @@ impl Server {
         fit(&mut config, &mut listeners, forks)?;
         let config = Arc::new(config);
         listeners.listen(&config)?;
+        // Whatever takes a privilege has been opened and attached; what serves comes after.
+        if let Some(user) = &user {
+            user::change(user, &config, &listeners.addresses)?;
+        }
         let children = if forks { prefork::pool_size::children(&config) } else { 0 };
         let stat_page = StatPage::create(&config, &listeners.addresses, children);
         // Before there is any thread.
@@ -446,6 +452,10 @@ impl Server {
             Program::Installed => self.program.as_os_str(),
         };
         let ticket_keys = self.config.tls.as_ref().and_then(|tls| tls.ticket_keys());
+        let privileged = privileged::channel();
+        let privileged = privileged.iter().map(|channel| (user::CHANNEL, channel.as_fd()));
+        let others: Vec<_> = others.iter().copied().chain(privileged).collect();
+        let others = &others[..];
         let heritage = Heritage { installed: &self.program, kept: &self.kept, others, ticket_keys };
         let successor = Successor::start(path, &heritage)?;
         self.succession = Succession::Starting(successor);

@@ -19,11 +19,12 @@ use std::time::{Duration, Instant};
 
 use weir_sys::descent::{self, Reaped};
 use weir_sys::hand_over::Channel;
-use weir_sys::process;
 use weir_sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SignalFd};
 use weir_sys::socket_file::SocketFile;
+use weir_sys::{privileged, process};
 
 use crate::config::{Address, Error};
+use crate::user;
 
 /// Variable that tells a successor the process id of its predecessor, its parent.
 const VARIABLE: &str = "WEIR_PREDECESSOR";
@@ -133,6 +134,7 @@ impl Predecessor {
             return Ok(None);
         }
         Self::receive()
+            .and_then(Self::with_privileges)
             .map(Some)
             .map_err(|why| Error(format!("the sockets of the last server: {why}")))
     }
@@ -166,6 +168,15 @@ impl Predecessor {
                 None => return Err("it has ended".into()),
             }
         }
+    }
+
+    /// Goes on with its way to the process that keeps the privileges, if it has one: before the
+    /// configuration is read.
+    fn with_privileges(mut self) -> Result<Self, String> {
+        if let Some(channel) = self.take(user::CHANNEL) {
+            privileged::adopt(channel).map_err(|error| error.to_string())?;
+        }
+        Ok(self)
     }
 
     fn take_socket(&mut self, line: &str, fd: OwnedFd) -> Result<(), String> {
@@ -412,8 +423,11 @@ pub fn follow() -> Result<u8, Error> {
     let signals = [SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGCHLD];
     let signals = SignalFd::block(&signals).map_err(failed)?;
     let mut last = 0;
+    // It ends when its last server does, and may be this process's child by then.
+    privileged::close();
     loop {
         match descent::reap() {
+            Reaped::Ended(privileged::EXIT_STATUS) => {}
             Reaped::Ended(code) => last = code,
             Reaped::NoChild => return Ok(last),
             Reaped::AllRun => match signals.next().map_err(failed)? {

@@ -13,7 +13,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, ServerConnection};
 
-use crate::identity::{CertificateFiles, Error, Identity, fingerprint, roots};
+use crate::identity::{CertificateFiles, Error, Identity, OpenFile, fingerprint, roots};
 use crate::resolver::Certificates;
 use crate::session::Session;
 use crate::tickets::{TicketKeys, Ticketer};
@@ -49,6 +49,7 @@ type Stamp = Option<(SystemTime, u64)>;
 /// with the one they began with.
 pub struct Acceptor {
     settings: Settings,
+    open: OpenFile,
     provider: Arc<CryptoProvider>,
     own: Option<Identity>,
     tickets: Arc<TicketKeys>,
@@ -64,11 +65,11 @@ impl fmt::Debug for Acceptor {
 }
 
 impl Acceptor {
-    /// Reads the files.
+    /// Reads the files, which are opened by `open`, now and later.
     ///
     /// # Errors
     /// A sentence for the operator: a file is not there, or is not what it should be.
-    pub fn new(settings: Settings) -> Result<Self, Error> {
+    pub fn new(settings: Settings, open: OpenFile) -> Result<Self, Error> {
         let provider = Arc::new(default_provider());
         let own = match &settings.self_signed[..] {
             [] => None,
@@ -76,10 +77,10 @@ impl Acceptor {
         };
         let tickets = TicketKeys::new().map_err(|_| Error("there is no randomness".into()))?;
         let tickets = Arc::new(tickets);
-        let stamps = Mutex::new(stamps(&settings));
-        let config = configure(&settings, own.as_ref(), &provider, &tickets)?;
+        let stamps = Mutex::new(stamps(&settings, open));
+        let config = configure(&settings, open, own.as_ref(), &provider, &tickets)?;
         let current = RwLock::new(Arc::new(config));
-        Ok(Self { settings, provider, own, tickets, current, stamps })
+        Ok(Self { settings, open, provider, own, tickets, current, stamps })
     }
 
     /// Returns the files that it reads.
@@ -101,8 +102,9 @@ impl Acceptor {
     /// # Errors
     /// As of [`Acceptor::new`].
     pub fn reload(&self) -> Result<(), Error> {
-        *self.stamps.lock() = stamps(&self.settings);
-        let config = configure(&self.settings, self.own.as_ref(), &self.provider, &self.tickets)?;
+        *self.stamps.lock() = stamps(&self.settings, self.open);
+        let Self { settings, open, own, provider, tickets, .. } = self;
+        let config = configure(settings, *open, own.as_ref(), provider, tickets)?;
         *self.current.write() = Arc::new(config);
         Ok(())
     }
@@ -121,14 +123,15 @@ impl Acceptor {
 
     /// Reads the files again if one has changed since they were last read; `None` if none has.
     pub fn reload_if_changed(&self) -> Option<Result<(), Error>> {
-        let has_changed = *self.stamps.lock() != stamps(&self.settings);
+        let has_changed = *self.stamps.lock() != stamps(&self.settings, self.open);
         has_changed.then(|| self.reload())
     }
 }
 
-fn stamps(settings: &Settings) -> Vec<Stamp> {
+fn stamps(settings: &Settings, open: OpenFile) -> Vec<Stamp> {
     let stamp = |path| {
-        let metadata = fs::metadata(path).ok()?;
+        // One in a directory that this process may not search can still be opened, perhaps.
+        let metadata = fs::metadata(path).or_else(|_| open(path)?.metadata()).ok()?;
         Some((metadata.modified().ok()?, metadata.len()))
     };
     settings.paths().map(stamp).collect()
@@ -136,11 +139,12 @@ fn stamps(settings: &Settings) -> Vec<Stamp> {
 
 fn configure(
     settings: &Settings,
+    open: OpenFile,
     own: Option<&Identity>,
     provider: &Arc<CryptoProvider>,
     tickets: &Arc<TicketKeys>,
 ) -> Result<ServerConfig, Error> {
-    let read = settings.certificates.iter().map(|files| Identity::read(files, provider));
+    let read = settings.certificates.iter().map(|files| Identity::read(files, open, provider));
     let mut identities = read.collect::<Result<Vec<_>, _>>()?;
     identities.extend(own.cloned());
     let failed = |error: rustls::Error| Error(error.to_string());
@@ -150,7 +154,7 @@ fn configure(
     let builder = match &settings.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
-            let roots = Arc::new(roots(path)?);
+            let roots = Arc::new(roots(path, open)?);
             let verifier =
                 WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider)).build();
             let verifier =
@@ -164,7 +168,8 @@ fn configure(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     // A session that is resumed shows no certificate of its client again: a ticket that was given
     // under other issuers' certificates must not count.
-    let context = settings.client_ca.as_deref().map(fingerprint).transpose()?.unwrap_or_default();
+    let context = settings.client_ca.as_deref().map(|path| fingerprint(path, open));
+    let context = context.transpose()?.unwrap_or_default();
     config.ticketer = Arc::new(Ticketer::new(tickets, context));
     Ok(config)
 }

@@ -1,7 +1,8 @@
 //! Certificates with their keys: read from PEM files (RFC 7468), or made for a first try.
 
 use std::fmt;
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,6 +31,9 @@ pub(crate) fn wrong(path: &Path, why: impl fmt::Display) -> Error {
     Error(format!("{}: {why}", path.display()))
 }
 
+/// Opens a file for reading: open(2), or a way around it for a process that may not open it itself.
+pub type OpenFile = fn(&Path) -> io::Result<File>;
+
 /// The files of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
@@ -54,9 +58,13 @@ impl Identity {
     ///
     /// # Errors
     /// A file cannot be read, is not what it should be, or the key is another certificate's.
-    pub(crate) fn read(files: &CertificateFiles, provider: &CryptoProvider) -> Result<Self, Error> {
-        let chain = certificates(&files.certificate)?;
-        let key = private_key(&files.key)?;
+    pub(crate) fn read(
+        files: &CertificateFiles,
+        open: OpenFile,
+        provider: &CryptoProvider,
+    ) -> Result<Self, Error> {
+        let chain = certificates(&files.certificate, open)?;
+        let key = private_key(&files.key, open)?;
         let mut certified = match CertifiedKey::from_der(chain, key, provider) {
             Ok(certified) => certified,
             Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
@@ -65,7 +73,7 @@ impl Identity {
             }
             Err(error) => return Err(wrong(&files.key, format_args!("is of no use: {error}"))),
         };
-        certified.ocsp = files.ocsp.as_deref().map(ocsp_response).transpose()?;
+        certified.ocsp = files.ocsp.as_deref().map(|path| ocsp_response(path, open)).transpose()?;
         Self::of(certified).map_err(|error| wrong(&files.certificate, error))
     }
 
@@ -93,8 +101,11 @@ impl Identity {
 }
 
 /// Reads the certificates of a file.
-pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let text = read(path)?;
+pub(crate) fn certificates(
+    path: &Path,
+    open: OpenFile,
+) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let text = read(path, open)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     match found {
         Ok(found) if found.is_empty() => Err(wrong(path, "has no certificate in PEM")),
@@ -104,9 +115,9 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 }
 
 /// Reads certificates of issuers.
-pub(crate) fn roots(path: &Path) -> Result<RootCertStore, Error> {
+pub(crate) fn roots(path: &Path, open: OpenFile) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
+    for certificate in certificates(path, open)? {
         roots
             .add(certificate)
             .map_err(|error| wrong(path, format_args!("has no issuer's certificate: {error}")))?;
@@ -115,29 +126,32 @@ pub(crate) fn roots(path: &Path) -> Result<RootCertStore, Error> {
 }
 
 /// Returns a digest of the certificates of a file.
-pub(crate) fn fingerprint(path: &Path) -> Result<Vec<u8>, Error> {
+pub(crate) fn fingerprint(path: &Path, open: OpenFile) -> Result<Vec<u8>, Error> {
     let mut digest = digest::Context::new(&digest::SHA256);
-    for certificate in certificates(path)? {
+    for certificate in certificates(path, open)? {
         // Each begins with its own length: DER.
         digest.update(&certificate);
     }
     Ok(digest.finish().as_ref().to_vec())
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
-    PrivateKeyDer::from_pem_slice(&read(path)?)
+fn private_key(path: &Path, open: OpenFile) -> Result<PrivateKeyDer<'static>, Error> {
+    PrivateKeyDer::from_pem_slice(&read(path, open)?)
         .map_err(|_| wrong(path, "has no private key in PEM that is not encrypted"))
 }
 
 /// Reads an OCSP response: DER, whose first byte is that of a sequence.
-fn ocsp_response(path: &Path) -> Result<Vec<u8>, Error> {
-    let response = read(path)?;
+fn ocsp_response(path: &Path, open: OpenFile) -> Result<Vec<u8>, Error> {
+    let response = read(path, open)?;
     if response.first() == Some(&0x30) {
         return Ok(response);
     }
     Err(wrong(path, "is no OCSP response in DER"))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    fs::read(path).map_err(|error| wrong(path, error))
+/// Reads a file.
+pub(crate) fn read(path: &Path, open: OpenFile) -> Result<Vec<u8>, Error> {
+    let mut content = Vec::new();
+    let read = open(path).and_then(|mut file| file.read_to_end(&mut content));
+    read.map(|_| content).map_err(|error| wrong(path, error))
 }

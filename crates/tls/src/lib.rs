@@ -13,5 +13,5 @@ mod session;
 mod tickets;
 
 pub use acceptor::{Acceptor, Settings};
-pub use identity::{CertificateFiles, Error};
+pub use identity::{CertificateFiles, Error, OpenFile};
 pub use session::{Handshake, Session};

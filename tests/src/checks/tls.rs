@@ -11,7 +11,7 @@ const ANSWERED_BYTES_MAX: usize = 16 << 10;
 thread_local! {
     static ACCEPTOR: Acceptor = {
         let settings = Settings { self_signed: vec!["localhost".into()], ..Settings::default() };
-        Acceptor::new(settings).unwrap()
+        Acceptor::new(settings, |path| std::fs::File::open(path)).unwrap()
     };
 }
 

@@ -48,6 +48,7 @@ mod succession;
 mod threads;
 mod tls;
 mod tls_peers;
+mod user;
 
 /// The program under test.
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

@@ -9,7 +9,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "weir-server",
         &[
-            &["architecture", "compressor", "strategy", "helpers"],
+            &["architecture", "compressor", "files", "strategy", "helpers"],
             &["sites"],
             &["config", "control"],
             &["sandbox", "stat_page"],
@@ -17,6 +17,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["context"],
             &["http"],
             &["worker"],
+            &["user"],
             &["models", "succession"],
             &["bind"],
             &["limits"],

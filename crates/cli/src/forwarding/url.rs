@@ -4,7 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use weir_server::tls::client::{ClientSettings, Connector};
-use weir_server::{UpstreamAddress, UpstreamServer};
+use weir_server::{UpstreamAddress, UpstreamServer, files};
 
 use super::options::UpstreamOptions;
 use crate::values::OnOff;
@@ -58,7 +58,7 @@ fn connector(name: &str, options: &UpstreamOptions) -> Result<Arc<Connector>, St
         identity,
         accepts_any: options.upstream_insecure == OnOff::On,
     };
-    Connector::new(settings).map(Arc::new).map_err(|error| error.to_string())
+    Connector::new(settings, files::open).map(Arc::new).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

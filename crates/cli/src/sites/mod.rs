@@ -10,7 +10,7 @@ use weir_server::sites::hosts::{AllowedHosts, HostPattern};
 use weir_server::sites::paths::PathPattern;
 use weir_server::sites::users::Users;
 use weir_server::sites::{Action, ErrorPage, Files, Route, Rule, Site, Sites, UnknownHost};
-use weir_server::{SiteRoot, Status};
+use weir_server::{SiteRoot, Status, files};
 
 use crate::config_file::{SettingsTable, SiteTable, Tables};
 use crate::forwarding::{Forwarding, OptionRoute};
@@ -313,7 +313,7 @@ const CORS_AGE_S: u64 = 3600;
 fn users(settings: &Settings) -> Result<Option<Users>, String> {
     let Some(path) = &settings.auth_file else { return Ok(None) };
     let wrong = |why: String| format!("{}: {why}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let text = files::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     let realm = settings.auth_realm.as_deref().unwrap_or("weir");
     Users::parse(&text, realm).map(Some).map_err(|error| wrong(error.to_string()))
 }

@@ -11,7 +11,7 @@ pub(crate) mod listener;
 mod model;
 pub(crate) mod phase_times;
 pub(crate) mod setup;
-mod syn_filter;
+pub(crate) mod syn_filter;
 
 pub(crate) use self::core::WorkerParts;
 pub(crate) use model::{Model, RunWorker, Worker};

@@ -10,10 +10,10 @@ use weir_accept::{
 use weir_stats::Counters;
 use weir_sys::socket;
 use weir_sys::syn_filter::tokens::{Counts, Rules, TokenFilter, Tokens};
-use weir_sys::syn_filter::{self, random};
+use weir_sys::{privileged, syn_filter};
 
 /// Rules of the shares, as defined by the policies.
-const RULES: Rules = Rules {
+pub(crate) const RULES: Rules = Rules {
     burst: BURST as u32,
     addresses_counted_max: ADDRESSES_COUNTED_MAX,
     epoch_bits: EPOCH_BITS,
@@ -22,7 +22,7 @@ const RULES: Rules = Rules {
 /// Makes a filter that takes tokens. It was available at the start; if it fails now, no SYN is
 /// dropped.
 pub(super) fn token_filter() -> Option<TokenFilter> {
-    TokenFilter::new(RULES).ok()
+    privileged::token_filter(RULES).ok()
 }
 
 /// SYN filter of a listening socket, attached or not.
@@ -57,10 +57,11 @@ impl SynFilter {
         };
         let Ok(socket) = socket::bind_tcp((any, 0).into(), false) else { return Kind::None };
         let listener = socket.as_fd();
-        let takes_tokens = TokenFilter::new(RULES).and_then(|filter| filter.attach(listener));
+        let takes_tokens = privileged::token_filter(RULES)
+            .and_then(|filter| privileged::attach(&filter, listener));
         let kind = if takes_tokens.is_ok() {
             Kind::Tokens
-        } else if random::attach(listener, f64::MIN_POSITIVE).is_ok() {
+        } else if privileged::attach_random(listener, f64::MIN_POSITIVE).is_ok() {
             Kind::Random
         } else {
             Kind::None
@@ -115,7 +116,11 @@ impl SynFilter {
         }
         let Some(tokens) = &self.tokens else { return };
         tokens.open();
-        let changed = if wanted { tokens.attach(listener) } else { syn_filter::detach(listener) };
+        let changed = if wanted {
+            privileged::attach(tokens, listener)
+        } else {
+            syn_filter::detach(listener)
+        };
         if changed.is_err() {
             return counters.syn_filter_failed.one();
         }
@@ -136,7 +141,7 @@ impl SynFilter {
         if share(decision).to_bits() == share(self.decision).to_bits() {
             return;
         }
-        match random::attach(listener, share(decision)) {
+        match privileged::attach_random(listener, share(decision)) {
             Ok(()) => counters.syn_filter_changes.one(),
             Err(_) => counters.syn_filter_failed.one(),
         }

@@ -5,9 +5,9 @@ mod session;
 mod trust;
 mod verification;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::{fmt, fs};
 
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs::default_provider;
@@ -16,7 +16,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection};
 
 use crate::acceptor::PROTOCOL;
-use crate::identity::{Error, wrong};
+use crate::identity::{self, Error, OpenFile};
 pub use session::{ClientSession, Failure};
 pub use trust::{ClientIdentity, Trust, verifier};
 
@@ -61,17 +61,17 @@ impl PartialEq for Connector {
 impl Eq for Connector {}
 
 impl Connector {
-    /// Reads the files.
+    /// Reads the files, which are opened by `open`.
     ///
     /// # Errors
     /// A sentence for the operator: a file is not there, or is not what it should be; the name is
     /// none; the system trusts nobody.
-    pub fn new(settings: ClientSettings) -> Result<Self, Error> {
+    pub fn new(settings: ClientSettings, open: OpenFile) -> Result<Self, Error> {
         let name = &settings.server_name;
         let server_name = ServerName::try_from(name.clone())
             .map_err(|_| Error(format!("{name} is no name that a certificate can have")))?;
         let provider = Arc::new(default_provider());
-        let read = |path: &PathBuf| fs::read(path).map_err(|error| wrong(path, error));
+        let read = |path: &PathBuf| identity::read(path, open);
         let trust = match &settings.ca {
             _ if settings.accepts_any => Trust::Any,
             None => Trust::System,

@@ -199,6 +199,8 @@ fn plain() -> Config {
         bench_endpoints: false,
         requests_max: u32::MAX,
         sandbox: SandboxMode::Off,
+        user: None,
+        admin_socket: None,
         errors: ErrorLog::new(
             ErrorLogOptions { target: LogTarget::Stderr, level: LogLevel::Error, refusals: 0 },
             |_| {},

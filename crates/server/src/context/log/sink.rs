@@ -1,10 +1,11 @@
 //! Destinations of a log: a file or an output of the process, which take lines; the system's
 //! logger (RFC 5424) and systemd-journald (its native protocol), which take a datagram each.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+
+use weir_sys::privileged;
 
 use crate::config::LogTarget;
 
@@ -30,7 +31,10 @@ impl Sink {
         Ok(match target {
             LogTarget::Stdout => Self::Stream(Box::new(io::stdout())),
             LogTarget::Stderr => Self::Stream(Box::new(io::stderr())),
-            LogTarget::File(path) => Self::Stream(Box::new(append(path)?)),
+            LogTarget::File(path) => {
+                let file = privileged::append(path).map_err(|error| at(path, &error))?;
+                Self::Stream(Box::new(file))
+            }
             LogTarget::Syslog(path) => {
                 Self::Syslog { socket: connect(path)?, host: weir_sys::process::host_name() }
             }
@@ -85,10 +89,6 @@ fn send_all(
         }
     }
     (lost, outcome)
-}
-
-fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path).map_err(|error| at(path, &error))
 }
 
 fn connect(path: &Path) -> io::Result<UnixDatagram> {
