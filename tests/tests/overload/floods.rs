@@ -2,7 +2,12 @@
 //! report of its reaction. Timeliness of replies is measured elsewhere; no test here measures a
 //! duration.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::process::geteuid;
 use weir_sys::syn_filter::tokens::{Rules, TokenFilter};
+use weir_sys::user::User;
 use weir_tests::load::{LoadRun, load};
 use weir_tests::server::Stopped;
 use weir_tests::wait::{TIMEOUT, until_within};
@@ -84,6 +89,30 @@ fn a_flood_is_noticed_and_refused_by_the_kernel(setup: &Setup) {
     }
     assert!(ran.count("replies") > 0, "{ran:?}");
     assert_eq!(counted(&stopped, &["refused_excess", "turned_away"]), [0, 0]);
+}
+
+/// Who faces the network may attach no filter then: another process does.
+#[test]
+fn a_flood_is_refused_by_the_kernel_after_the_user_has_changed() {
+    if !geteuid().is_root() || User::find("nobody", None).is_err() || !has_tokens() {
+        return println!("SKIPPED: this takes root, and a user nobody");
+    }
+    let root = Root::with_hello();
+    for dir in [root.outside(), root.path()] {
+        fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
+    }
+    let as_nobody = ["--user", "nobody", "--syn-filter", "tokens", "--stat-page=off"];
+    let server = Server::start(WEIR, &[&COSTLY[..], &as_nobody].concat(), &root);
+    let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    assert!(status.contains("CapEff:\t0000000000000000\n"), "{status}");
+    // It writes its statistics as the user that it is.
+    fs::set_permissions(server.run_dir(), Permissions::from_mode(0o777)).unwrap();
+    let (ran, stopped) = flood_over(server);
+    let names = ["syn_filter_changes", "syn_dropped", "syn_filter_failed"];
+    let [changes, dropped, failed]: [u64; 3] = counted(&stopped, &names).try_into().unwrap();
+    assert!(changes >= 1 && dropped > 100, "{changes} changes, {dropped} dropped");
+    assert_eq!(failed, 0);
+    assert!(ran.count("replies") > 0, "{ran:?}");
 }
 
 /// Many connected clients send requests at once while one keeps the loop busy: that work takes many

@@ -1,8 +1,10 @@
 //! `--user`: a server that is started as root is another user once it has bound its addresses, and
-//! its SYN filters, its log and its successors work as before. Needs root.
+//! its logs, its certificates and its successors go on as before, by a process that keeps the
+//! privileges. Needs root.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,15 +12,29 @@ use rustix::process::{Signal, geteuid};
 use weir_sys::user::User;
 use weir_tests::family::family_of;
 use weir_tests::server::{Attempt, attempt};
+use weir_tests::tls::{Authority, Issued, NAMES, VERSIONS};
 use weir_tests::wait::until;
-use weir_tests::{Root, Server, Setup, suite};
+use weir_tests::{Client, Root, Server, Setup, suite};
 
 use crate::WEIR;
 
 suite! {
     every_architecture:
-    every_process_is_the_user_and_the_log_is_opened_again,
+    every_process_is_the_user_and_the_logs_are_opened_again,
 }
+
+suite! {
+    every_tls_architecture:
+    a_key_that_root_alone_may_read_is_read_again,
+}
+
+/// Capabilities, by their numbers (linux/capability.h).
+const DAC_OVERRIDE: u64 = 1 << 1;
+const NET_ADMIN: u64 = 1 << 12;
+const BPF: u64 = 1 << 39;
+
+/// Says that another process serves now.
+const TAKEN_OVER: &str = "serves from now on";
 
 /// Returns whether this test is root, and there is the user; says so if not.
 fn is_possible() -> bool {
@@ -29,21 +45,21 @@ fn is_possible() -> bool {
     is_possible
 }
 
-/// A site that everybody may read, and the path of a log in a directory of root's alone.
+/// A site that everybody may read, and a directory of root's alone.
 fn site() -> (Root, PathBuf) {
     let root = Root::with_hello();
     for dir in [root.outside(), root.path()] {
         fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
     }
-    let dir = root.outside().join("log");
+    let dir = root.outside().join("roots");
     fs::create_dir(&dir).unwrap();
     fs::set_permissions(&dir, Permissions::from_mode(0o700)).unwrap();
-    (root, dir.join("access.log"))
+    (root, dir)
 }
 
-/// Returns the value of a field of a process's status (proc_pid_status(5)).
-fn field(pid: u32, task: u32, name: &str) -> String {
-    let status = fs::read_to_string(format!("/proc/{pid}/task/{task}/status")).unwrap_or_default();
+/// Returns the value of a field of a status file (proc_pid_status(5)).
+fn field(status: &Path, name: &str) -> String {
+    let status = fs::read_to_string(status).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_default().trim().to_owned()
 }
@@ -53,113 +69,238 @@ fn check_family(pid: u32) {
     let (uid, gid) = User::find("nobody", None).unwrap().ids();
     for pid in family_of(pid) {
         for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten() {
-            let task = task.file_name().to_str().unwrap().parse().unwrap();
-            for (name, id) in [("Uid:", uid), ("Gid:", gid)] {
-                assert_eq!(
-                    field(pid, task, name),
-                    vec![id.to_string(); 4].join("\t"),
-                    "{pid} {task}"
-                );
-            }
+            let status = task.path().join("status");
+            let expect = |name: &str, value: &str| {
+                assert_eq!(field(&status, name), value, "{}: {name}", status.display());
+            };
+            expect("Uid:", &vec![uid.to_string(); 4].join("\t"));
+            expect("Gid:", &vec![gid.to_string(); 4].join("\t"));
+            expect("NoNewPrivs:", "1");
             for name in ["CapPrm:", "CapEff:", "CapInh:", "CapAmb:"] {
-                assert_eq!(field(pid, task, name), "0000000000000000", "{pid} {task}");
+                expect(name, "0000000000000000");
             }
+            assert!(!field(&status, "Groups:").split(' ').any(|group| group == "0"));
         }
+        // What may be traced by others of its user has files of its own there: proc(5).
+        assert_eq!(fs::metadata(format!("/proc/{pid}/environ")).unwrap().uid(), 0, "{pid}");
     }
+}
+
+/// Returns the process that keeps the privileges of a server: it has the same command line, with
+/// the path of a root that no other has.
+fn keeper(root: &Root) -> Option<PathBuf> {
+    let path = root.path().to_str().unwrap().as_bytes();
+    fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).find(|dir| {
+        let line = fs::read(dir.join("cmdline")).unwrap_or_default();
+        let name = fs::read_to_string(dir.join("comm")).unwrap_or_default();
+        name == "weir-privileged\n" && line.windows(path.len()).any(|part| part == path)
+    })
+}
+
+/// Asserts that the process that keeps the privileges has no others.
+fn check_keeper(dir: &Path, allowed: u64) {
+    let status = dir.join("status");
+    for name in ["CapPrm:", "CapEff:"] {
+        let kept = u64::from_str_radix(&field(&status, name), 16).unwrap();
+        assert_eq!(kept & !allowed, 0, "{name} {kept:x}");
+    }
+    assert_eq!(field(&status, "CapInh:"), "0000000000000000");
+    assert_eq!(field(&status, "Groups:"), "");
+    assert_eq!((&*field(&status, "NoNewPrivs:"), &*field(&status, "Threads:")), ("1", "1"));
+    assert_eq!(field(&status, "Seccomp:"), "2");
+    let targets = fs::read_dir(dir.join("fd")).unwrap().flatten();
+    let targets = targets.map(|fd| fs::read_link(fd.path()).unwrap());
+    let sockets = targets.filter(|to| to.to_str().is_some_and(|to| to.starts_with("socket:")));
+    assert_eq!(sockets.count(), 1, "it has its channel, and no socket of a client's");
+}
+
+/// Stops a server, which writes its statistics as the user that it is.
+fn stop_cleanly(server: Server) {
+    fs::set_permissions(server.run_dir(), Permissions::from_mode(0o777)).unwrap();
+    server.stop_cleanly();
 }
 
 fn lines(log: &Path) -> usize {
     fs::read_to_string(log).unwrap_or_default().lines().count()
 }
 
-fn every_process_is_the_user_and_the_log_is_opened_again(setup: &Setup) {
+fn every_process_is_the_user_and_the_logs_are_opened_again(setup: &Setup) {
     if !is_possible() {
         return;
     }
-    let (root, log) = site();
-    let shown = log.to_str().unwrap();
+    let (root, dir) = site();
+    let (log, errors) = (dir.join("access.log"), dir.join("error.log"));
     let options = ["--user", "nobody", "--workers", "1", "--stat-page=off", "--access-log"];
-    let server = setup.serve(&root, &[&options[..], &[shown]].concat());
+    let logs = [log.to_str().unwrap(), "--error-log", errors.to_str().unwrap()];
+    let server = setup.serve(&root, &[&options[..], &logs].concat());
     check_family(server.id());
+    check_keeper(&keeper(&root).expect("it keeps the privileges"), NET_ADMIN | BPF | DAC_OVERRIDE);
     let get = || assert_eq!(server.get("/hello.txt").text(), "hello");
     get();
     until("the line was written", || lines(&log) == 1);
     let moved = log.with_extension("old");
     fs::rename(&log, &moved).unwrap();
+    fs::remove_file(&errors).unwrap();
     server.signal(Signal::HUP);
-    until("the log was opened again", || log.exists());
+    until("the logs were opened again", || log.exists() && errors.exists());
     get();
     until("the line was written", || lines(&log) == 1);
     assert_eq!(lines(&moved), 1);
     check_family(server.id());
-    let stopped = server.stop();
-    assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
+    stop_cleanly(server);
+    until("nobody keeps the privileges", || keeper(&root).is_none());
 }
 
-#[test]
-fn a_successor_is_the_user_too_and_has_the_filter_and_the_log() {
+/// Returns the certificate that a client sees.
+fn seen(server: &Server, authority: &Authority) -> Option<Vec<u8>> {
+    let clients = std::sync::Arc::new(authority.clients(&VERSIONS));
+    let mut client = Client::connect_tls(server.address(), &clients, NAMES[0]);
+    assert_eq!(client.get("/hello.txt").text(), "hello");
+    Some(client.tls().peer_certificates()?.first()?.to_vec())
+}
+
+fn a_key_that_root_alone_may_read_is_read_again(setup: &Setup) {
     if !is_possible() {
         return;
     }
-    let (root, log) = site();
-    let config = root.outside().join("weir.toml");
+    let (root, _) = site();
+    let authority = Authority::new();
+    let issue = || -> Issued {
+        let issued = authority.issue("server", &NAMES);
+        fs::set_permissions(&issued.key_file, Permissions::from_mode(0o600)).unwrap();
+        issued
+    };
+    let issued = issue();
+    let dir = issued.key_file.parent().unwrap();
+    fs::set_permissions(dir, Permissions::from_mode(0o700)).unwrap();
+    let options = ["--user", "nobody", "--workers", "1", "--stat-page=off"];
+    let server = setup.serve(&root, &[&options[..], &issued.options()].concat());
+    assert_eq!(seen(&server, &authority).unwrap(), issued.certificate.to_vec());
+    let renewed = issue().certificate.to_vec();
+    assert_ne!(renewed, issued.certificate.to_vec());
+    until("the new certificate is shown", || seen(&server, &authority).as_ref() == Some(&renewed));
+    check_family(server.id());
+    stop_cleanly(server);
+}
+
+/// Starts a server with a configuration and a key of root's alone; `None`, and says so, where there
+/// is no filter for it.
+fn serve_by_file(root: &Root, config: &Path) -> Option<Server> {
+    let options = ["--syn-filter", "tokens", "--user", "nobody", "--stat-page=off"];
+    let mut command = Command::new(WEIR);
+    command.arg("serve").arg(root.path()).args(options).args(["--workers", "1", "--config"]);
+    match attempt(command.arg(config).args(["--listen", "127.0.0.1:0"])) {
+        Attempt::Serves(server) => Some(server),
+        Attempt::Refused(stopped) if stopped.stderr.contains("--syn-filter tokens") => {
+            println!("SKIPPED: {}", stopped.stderr);
+            None
+        }
+        Attempt::Refused(stopped) => panic!("{}", stopped.stderr),
+    }
+}
+
+#[test]
+fn successors_are_the_user_too_and_have_the_filter_the_configuration_and_the_log() {
+    if !is_possible() {
+        return;
+    }
+    let (root, dir) = site();
+    let (log, config) = (dir.join("access.log"), dir.join("weir.toml"));
     let write = |delay: &str| {
         let log = log.display();
         let text = format!("access-log = \"{log}\"\ndelay-target = \"{delay}\"\n");
         fs::write(&config, text).unwrap();
     };
     write("20ms");
-    let config = config.to_str().unwrap();
-    let options = ["--syn-filter", "tokens", "--user", "nobody", "--stat-page=off"];
-    let options = [&options[..], &["--workers", "1", "--config", config]].concat();
-    let mut command = Command::new(WEIR);
-    command.arg("serve").arg(root.path()).args(options).args(["--listen", "127.0.0.1:0"]);
-    let server = match attempt(&mut command) {
-        Attempt::Serves(server) => server,
-        Attempt::Refused(stopped) if stopped.stderr.contains("--syn-filter tokens") => {
-            return println!("SKIPPED: {}", stopped.stderr);
-        }
-        Attempt::Refused(stopped) => panic!("{}", stopped.stderr),
+    let Some(server) = serve_by_file(&root, &config) else { return };
+    let get = || assert_eq!(server.get("/hello.txt").text(), "hello");
+    let succeed = |signal, count| {
+        server.signal(signal);
+        until("a successor serves", || {
+            let said = server.stderr_so_far();
+            assert!(!said.contains("nothing was changed"), "{said}");
+            said.matches(TAKEN_OVER).count() == count
+        });
+        get();
+        check_family(server.id());
     };
-    assert_eq!(server.get("/hello.txt").text(), "hello");
+    get();
+    // It says `--syn-filter tokens`: a successor without a filter would not start.
     write("30ms");
+    succeed(Signal::HUP, 1);
+    succeed(Signal::USR2, 2);
+    until("all three lines are in one file", || lines(&log) == 3);
+    stop_cleanly(server);
+    until("nobody keeps the privileges", || keeper(&root).is_none());
+}
+
+#[test]
+fn a_file_that_was_not_read_before_is_refused_at_a_reload_and_the_server_goes_on() {
+    if !is_possible() {
+        return;
+    }
+    let (root, dir) = site();
+    let (config, page) = (dir.join("weir.toml"), dir.join("404.html"));
+    fs::write(&page, "another").unwrap();
+    fs::write(&config, "delay-target = \"20ms\"\n").unwrap();
+    let Some(server) = serve_by_file(&root, &config) else { return };
+    fs::write(&config, format!("error-page = [\"404={}\"]\n", page.display())).unwrap();
     server.signal(Signal::HUP);
-    until("a successor serves", || {
-        let said = server.stderr_so_far();
-        assert!(!said.contains("nothing was changed"), "{said}");
-        said.contains("serves from now on")
-    });
+    until("it is refused", || server.stderr_so_far().contains("nothing was changed"));
+    let said = server.stderr_so_far();
+    assert!(said.contains("404.html: Permission denied"), "{said}");
     assert_eq!(server.get("/hello.txt").text(), "hello");
-    check_family(server.id());
-    // The predecessor's log has one line, and the successor's is the same file.
-    until("both lines were written", || lines(&log) == 2);
-    let stopped = server.stop();
-    assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
+    stop_cleanly(server);
 }
 
 #[test]
 fn a_user_that_is_not_there_is_refused_in_a_sentence() {
     let root = Root::with_hello();
-    for user in ["nobody-of-this-name", "root", ":", "nobody:no-such-group"] {
+    for user in ["nobody-of-this-name", "root", ":", "4294967295:1", "1:no-such-group"] {
         let mut command = Command::new(WEIR);
         command.arg("serve").arg(root.path()).args(["--listen", "127.0.0.1:0", "--user", user]);
         let Attempt::Refused(stopped) = attempt(&mut command) else { panic!("{user} serves") };
         assert_eq!(stopped.status.code(), Some(2), "{user}");
-        assert!(stopped.stderr.contains("--user"), "{user}: {}", stopped.stderr);
+        let is_sentence = stopped.stderr.lines().count() == 1 && stopped.stderr.contains("--user");
+        assert!(is_sentence, "{user}: {}", stopped.stderr);
     }
 }
 
 #[test]
-fn the_file_of_a_unix_socket_is_the_users() {
+fn without_the_privileges_to_change_the_user_it_is_refused_in_a_sentence() {
     if !is_possible() {
         return;
     }
     let (root, _) = site();
-    let path = root.outside().join("socket");
-    let address = format!("unix:{}", path.display());
-    let options = ["--user", "nobody", "--stat-page=off", "--listen", &address];
+    // The program is where the user does not reach it, perhaps.
+    let program = root.outside().join("weir");
+    fs::copy(WEIR, &program).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(&program);
+    let (uid, gid) = User::find("nobody", None).unwrap().ids();
+    command.uid(uid).gid(gid).arg("serve").arg(root.path());
+    command.args(["--listen", "127.0.0.1:0", "--stat-page=off", "--user", "1:1"]);
+    let Attempt::Refused(stopped) = attempt(&mut command) else { panic!("it serves") };
+    assert_eq!(stopped.status.code(), Some(2), "{}", stopped.stderr);
+    assert!(stopped.stderr.contains("started as root"), "{}", stopped.stderr);
+}
+
+#[test]
+fn the_files_of_unix_sockets_are_the_users() {
+    if !is_possible() {
+        return;
+    }
+    let (root, _) = site();
+    let (path, admin) = (root.outside().join("socket"), root.outside().join("admin"));
+    let [address, of_admin] = [&path, &admin].map(|path| format!("unix:{}", path.display()));
+    let options = ["--user", "nobody", "--listen", &address, "--admin", &of_admin];
     let server = Server::start(WEIR, &options, &root);
-    let (uid, _) = User::find("nobody", None).unwrap().ids();
-    assert_eq!(std::os::unix::fs::MetadataExt::uid(&fs::metadata(&path).unwrap()), uid);
+    let ids = User::find("nobody", None).unwrap().ids();
+    for (path, mode) in [(&path, None), (&admin, Some(0o600))] {
+        let status = fs::metadata(path).unwrap();
+        assert_eq!((status.uid(), status.gid()), ids, "{}", path.display());
+        assert!(mode.is_none_or(|mode| status.mode() & 0o777 == mode));
+    }
     assert_eq!(server.get("/hello.txt").text(), "hello");
+    stop_cleanly(server);
 }
