@@ -254,6 +254,31 @@ fn a_file_that_was_not_read_before_is_refused_at_a_reload_and_the_server_goes_on
 }
 
 #[test]
+fn a_successor_of_root_becomes_the_user_and_never_another_one() {
+    if !is_possible() {
+        return;
+    }
+    let (root, dir) = site();
+    let config = dir.join("weir.toml");
+    fs::write(&config, "").unwrap();
+    let options = ["--stat-page=off", "--workers", "1", "--config", config.to_str().unwrap()];
+    let server = Server::start(WEIR, &options, &root);
+    let reload = |text: &str, said: &str| {
+        fs::write(&config, text).unwrap();
+        server.signal(Signal::HUP);
+        until(said, || server.stderr_so_far().contains(said));
+        assert_eq!(server.get("/hello.txt").text(), "hello");
+    };
+    reload("user = \"nobody\"\n", TAKEN_OVER);
+    let said = server.stderr_so_far();
+    let line = said.lines().find(|line| line.contains(TAKEN_OVER)).unwrap();
+    check_family(line.split_whitespace().find_map(|word| word.parse().ok()).unwrap());
+    reload("user = \"1:1\"\n", "another user for good");
+    stop_cleanly(server);
+    until("nobody keeps the privileges", || keeper(&root).is_none());
+}
+
+#[test]
 fn a_user_that_is_not_there_is_refused_in_a_sentence() {
     let root = Root::with_hello();
     for user in ["nobody-of-this-name", "root", ":", "4294967295:1", "1:no-such-group"] {
