@@ -54,8 +54,16 @@ pub(super) struct Work {
 
 /// Runs the process; returns its exit status.
 pub(super) fn run(channel: OwnedFd, work: Work) -> i32 {
-    if let Ok(mut helper) = Helper::new(work) {
-        helper.answer_all(&channel);
+    match Helper::new(work) {
+        Ok(mut helper) => helper.answer_all(&channel),
+        Err(error) => {
+            // Who has started it waits for an answer.
+            if let Ok(Some(Message { fds, .. })) = message::receive(channel.as_fd())
+                && let Some(to) = fds.first()
+            {
+                reply(to, Err(error));
+            }
+        }
     }
     EXIT_STATUS.into()
 }
@@ -105,22 +113,12 @@ impl Helper {
 
     /// Answers one message, if it says where to.
     fn hear(&mut self, bytes: &[u8], fds: &[OwnedFd]) {
-        let Some((to, fds)) = fds.split_first() else { return };
+        let Some((to, rest)) = fds.split_first() else { return };
         // A root process speaks to nobody but who asks.
-        if !is_way_of_an_answer(to.as_fd()) {
-            return;
+        if is_way_of_an_answer(to.as_fd()) {
+            let request = Request::of(bytes).ok_or_else(invalid);
+            reply(to, request.and_then(|request| self.answer(request, rest)));
         }
-        let outcome = match Request::of(bytes) {
-            Some(request) => self.answer(request, fds),
-            None => Err(invalid()),
-        };
-        let (errno, fds) = match outcome {
-            Ok(fds) => (0, fds),
-            Err(error) => (error.raw_os_error().unwrap_or(libc::EIO), Vec::new()),
-        };
-        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        // Who does not listen gets no answer.
-        let _ = message::send(to.as_fd(), &message::answer(errno), &fds, false);
     }
 
     fn answer(&mut self, request: Request<'_>, fds: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
@@ -166,6 +164,17 @@ impl Helper {
         }
         attach_program(listener, program)
     }
+}
+
+/// Sends an answer, without waiting.
+fn reply(to: &OwnedFd, outcome: io::Result<Vec<OwnedFd>>) {
+    let (errno, fds) = match outcome {
+        Ok(fds) => (0, fds),
+        Err(error) => (error.raw_os_error().unwrap_or(libc::EIO), Vec::new()),
+    };
+    let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+    // Who does not listen gets no answer.
+    let _ = message::send(to.as_fd(), &message::answer(errno), &fds, false);
 }
 
 /// Gives up what the process does not need.

@@ -36,8 +36,12 @@ use message::{FDS_MAX, Message, Request};
 /// Exit status of the other process, by which it is told from a server.
 pub const EXIT_STATUS: u8 = 99;
 
-/// Time for which a question may wait for room, and then for its answer.
-const WAIT: Duration = Duration::from_secs(1);
+/// Time for which a question may wait for room; a loop, which attaches a filter, waits no longer for
+/// its answer either.
+const LOOP_WAIT: Duration = Duration::from_secs(1);
+
+/// Time for which others wait for their answer.
+const WAIT: Duration = Duration::from_secs(10);
 
 /// What the other process is for, besides the files that were read by then.
 #[derive(Clone, Debug)]
@@ -77,7 +81,7 @@ fn other() -> Option<Arc<OwnedFd>> {
 /// Those of socketpair(2) and [`fork::fork`]; a sentence if it does not come up.
 pub fn start(duties: Duties) -> io::Result<()> {
     let (ours, theirs) = fork::channel()?;
-    sockopt::set_socket_timeout(&ours, sockopt::Timeout::Send, Some(WAIT))?;
+    sockopt::set_socket_timeout(&ours, sockopt::Timeout::Send, Some(LOOP_WAIT))?;
     let (files, programs) = {
         let state = state();
         (state.files.clone(), state.programs.clone())
@@ -248,8 +252,12 @@ fn ask(
         .map_err(|_| unanswered())?;
     // If the question is dropped, there is an end to hear.
     drop(theirs);
+    let wait = match request {
+        Request::Attach | Request::Random(_) => LOOP_WAIT,
+        _ => WAIT,
+    };
     let mut entry = [PollFd { fd: ours.as_raw_fd(), events: POLLIN, revents: 0 }];
-    poll::poll(&mut entry, Some(WAIT))?;
+    poll::poll(&mut entry, Some(wait))?;
     if entry[0].revents == 0 {
         return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
     }
