@@ -1,5 +1,5 @@
-//! The user that a server becomes once its addresses are bound, and what it leaves to a process that
-//! keeps its privileges ([`weir_sys::privileged`]).
+//! The user that a server becomes once its addresses are bound, and what it leaves to a process
+//! that keeps its privileges ([`weir_sys::privileged`]).
 //!
 //! The order is: bind and listen, make the filters of SYNs and attach what stays attached, then
 //! leave the rest to that process, become the user, and only then start what serves.

@@ -1,6 +1,6 @@
-//! What a process that has become another user gets from the one that keeps its privileges, and what
-//! it does not, whatever it asks. Runs as a process of its own with one thread, as fork(2) requires.
-//! Needs root.
+//! Answers that a process which has become another user gets from the one that keeps its
+//! privileges, and refusals, whatever it asks. Runs as a process of its own with one thread, as
+//! fork(2) requires. Needs root.
 
 #![allow(clippy::unwrap_used, reason = "a broken expectation is a failed test")]
 

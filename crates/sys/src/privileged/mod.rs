@@ -36,8 +36,8 @@ use message::{FDS_MAX, Message, Request};
 /// Exit status of the other process, by which it is told from a server.
 pub const EXIT_STATUS: u8 = 99;
 
-/// Time for which a question may wait for room; a loop, which attaches a filter, waits no longer for
-/// its answer either.
+/// Time for which a question may wait for room, and for its answer where a loop waits, which
+/// attaches a filter.
 const LOOP_WAIT: Duration = Duration::from_secs(1);
 
 /// Time for which others wait for their answer.
