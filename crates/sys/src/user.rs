@@ -83,8 +83,8 @@ impl User {
     /// privilege is left.
     pub fn become_for_good(&self) -> io::Result<()> {
         if !self.is_current() || may_change() {
-            // Groups first: who is another user may not change them. SAFETY: the kernel reads as
-            // many ids as there are; the other calls take numbers.
+            // Groups first: who is another user may not change them.
+            // SAFETY: the kernel reads as many ids as there are; the other calls take numbers.
             unsafe {
                 check(libc::setgroups(self.groups.len(), self.groups.as_ptr()))?;
                 check(libc::setresgid(self.gid, self.gid, self.gid))?;

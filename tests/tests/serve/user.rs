@@ -279,6 +279,30 @@ fn a_successor_of_root_becomes_the_user_and_never_another_one() {
 }
 
 #[test]
+fn a_server_goes_on_when_nobody_keeps_its_privileges_any_more() {
+    if !is_possible() {
+        return;
+    }
+    let (root, dir) = site();
+    let log = dir.join("access.log");
+    let options = ["--user", "nobody", "--access-log", log.to_str().unwrap()];
+    let server = Server::start(WEIR, &options, &root);
+    let keeper_dir = keeper(&root).unwrap();
+    // A terminal, or a service manager, sends these to all processes.
+    let pid: u32 = keeper_dir.file_name().unwrap().to_str().unwrap().parse().unwrap();
+    weir_sys::descent::signal(pid, Signal::TERM.as_raw()).unwrap();
+    weir_sys::descent::signal(pid, Signal::INT.as_raw()).unwrap();
+    assert!(keeper(&root).is_some());
+    weir_sys::descent::signal(pid, Signal::KILL.as_raw()).unwrap();
+    until("nobody keeps the privileges", || keeper(&root).is_none());
+    server.signal(Signal::HUP);
+    until("the log stays", || server.stderr_so_far().contains("cannot reopen the access log"));
+    assert_eq!(server.get("/hello.txt").text(), "hello");
+    stop_cleanly(server);
+    assert_eq!(lines(&log), 1);
+}
+
+#[test]
 fn a_user_that_is_not_there_is_refused_in_a_sentence() {
     let root = Root::with_hello();
     for user in ["nobody-of-this-name", "root", ":", "4294967295:1", "1:no-such-group"] {
