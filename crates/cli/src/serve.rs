@@ -208,10 +208,6 @@ fn server_configuration(
     let (sites, site_roots) = sites(&options, &forwarding, site_root, added, &error_pages, tables)?;
     let Forwarding { upstreams, high_priority, trusted, proxy_protocol_in, .. } = forwarding;
     let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
-    let admin_socket = match options.admin {
-        Some(Address::Unix(path)) => Some(path),
-        _ => None,
-    };
     Ok(Config {
         arch,
         arch_settings,
@@ -259,12 +255,22 @@ fn server_configuration(
         errors: options.error_log.log(),
         sandbox: options.sandbox.into(),
         user: options.user,
-        admin_socket,
+        admin_socket: options.admin.and_then(unix_path),
     })
 }
 
+/// Returns the server's own root, with what holds for directories there.
 fn site_root(path: &Path, content: &content::Options) -> SiteRoot {
-    SiteRoot { path: path.into(), index: content.index.clone(), listing: content.listing }
+    let (index, listing) = (content.index.clone(), content.listing);
+    SiteRoot { path: path.into(), index, listing }
+}
+
+/// Returns the path of a Unix socket, if an address is one.
+fn unix_path(address: Address) -> Option<PathBuf> {
+    match address {
+        Address::Unix(path) => Some(path),
+        Address::Tcp(_) | Address::Tls(_) => None,
+    }
 }
 
 /// Returns the sites and their roots. `added`: the fields of every reply, without TLS and with it.

@@ -200,6 +200,21 @@ fn take_ticket_keys(config: &Config, predecessor: Option<&Predecessor>) {
     }
 }
 
+/// Forks the masters of child processes, which take the sockets of the loops, if there are to be
+/// any.
+fn fork_masters(
+    config: &Arc<Config>,
+    listeners: &mut Listeners,
+    page: Option<&StatPage>,
+) -> Result<Vec<MasterHandle>, Error> {
+    if config.arch != ArchitectureName::Processes {
+        return Ok(Vec::new());
+    }
+    let sockets = std::mem::take(&mut listeners.per_loop);
+    let kept = &mut listeners.kept;
+    prefork::fork_masters(config, sockets, page, || kept.clear())
+}
+
 /// Returns the path of the program as it was started first.
 fn program_of(predecessor: Option<&Predecessor>) -> PathBuf {
     predecessor.and_then(Predecessor::program).map_or_else(own_program, Into::into)
@@ -254,7 +269,6 @@ impl Server {
             bench::calibrate();
         }
         let failed = |error: std::io::Error| Error(format!("cannot start: {error}"));
-        let user = user::find(&config)?;
         // First: the descriptors of LISTEN_FDS have fixed numbers, which others must not take.
         let mut listeners = bind::open(&mut config, predecessor.as_mut())?;
         take_ticket_keys(&config, predecessor.as_ref());
@@ -265,20 +279,12 @@ impl Server {
         let config = Arc::new(config);
         listeners.listen(&config)?;
         // Whatever takes a privilege has been opened and attached; what serves comes after.
-        if let Some(user) = &user {
-            user::change(user, &config, &listeners.addresses)?;
-        }
+        user::change(&config, &listeners.addresses)?;
         let children = if forks { prefork::pool_size::children(&config) } else { 0 };
         let stat_page = StatPage::create(&config, &listeners.addresses, children);
         // Before there is any thread.
+        let masters = fork_masters(&config, &mut listeners, page_of(stat_page.as_ref()))?;
         let sockets = std::mem::take(&mut listeners.per_loop);
-        let (masters, sockets) = if forks {
-            let kept = &mut listeners.kept;
-            let page = page_of(stat_page.as_ref());
-            (prefork::fork_masters(&config, sockets, page, || kept.clear())?, Vec::new())
-        } else {
-            (Vec::new(), sockets)
-        };
         let confinement = Confinement::prepare(&config)?;
         let logs = LogWriters::start(&config, forks, &confinement)?;
         let compressor = if forks { None } else { compressor(&config) };

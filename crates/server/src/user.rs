@@ -21,7 +21,7 @@ pub(crate) const CHANNEL: &str = "privileged channel";
 ///
 /// # Errors
 /// A message: there is no such user, or this process may not become it.
-pub(crate) fn find(config: &Config) -> Result<Option<User>, Error> {
+fn find(config: &Config) -> Result<Option<User>, Error> {
     let Some(name) = &config.user else { return Ok(None) };
     let user = User::find(&name.user, name.group.as_deref()).map_err(|error| failed(&error))?;
     if user.is_current() {
@@ -40,11 +40,12 @@ pub(crate) fn find(config: &Config) -> Result<Option<User>, Error> {
 }
 
 /// Starts the process that keeps the privileges, and becomes the user for good, with the files of
-/// Unix sockets. Must be called while this process has one thread.
+/// Unix sockets, if the configuration names one. Must be called while this process has one thread.
 ///
 /// # Errors
-/// A message: the kernel refuses, or a privilege is left.
-pub(crate) fn change(user: &User, config: &Config, addresses: &[Address]) -> Result<(), Error> {
+/// A message: there is no such user, this process may not become it, or a privilege is left.
+pub(crate) fn change(config: &Config, addresses: &[Address]) -> Result<(), Error> {
+    let Some(user) = find(config)? else { return Ok(()) };
     let support = match config.sandbox {
         SandboxMode::Off => Support { landlock: 0, seccomp: false },
         SandboxMode::Auto | SandboxMode::On => Support::find(),
@@ -56,7 +57,7 @@ pub(crate) fn change(user: &User, config: &Config, addresses: &[Address]) -> Res
         Address::Tcp(_) | Address::Tls(_) => None,
     });
     for path in of_loops.chain(config.admin_socket.as_deref()) {
-        give(path, user, config);
+        give(path, &user, config);
     }
     user.become_for_good().map_err(|error| failed(&error))
 }

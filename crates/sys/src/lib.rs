@@ -3,8 +3,8 @@
 //! This is the only crate in which `unsafe` may be written, each block with its reason. It depends
 //! on nothing about HTTP, connections or policies. Its only state is the call profile, the number
 //! of rings, the queues of a ring and the memory lent to it, a flag for inherited sockets already
-//! taken, the way to the process that keeps the privileges, with what it is to keep, and the numbers
-//! of the signals used by signal queues.
+//! taken, the way to the process that keeps the privileges, with what it is to keep, and the
+//! numbers of the signals used by signal queues.
 //!
 //! Descriptors are passed borrowed or, where the kernel uses them after the call, shared
 //! ([`descriptor::SharedFd`]). Only functions that watch descriptors (poll(2), select(2), interest

@@ -19,13 +19,15 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::message::{self, Message, Request};
 use super::places::{Log, Readable};
-use super::{Duties, EXIT_STATUS};
 use crate::bpf::program_id;
-use crate::sandbox::{Needs, Reach, Sandbox, Task};
+use crate::sandbox::{Needs, Reach, Sandbox, Support, Task};
 use crate::signal::{self, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use crate::syn_filter::random;
 use crate::syn_filter::tokens::{Rules, TokenFilter, attach_program};
 use crate::{process, user};
+
+/// Exit status of the process, by which it is told from a server.
+pub const EXIT_STATUS: u8 = 99;
 
 /// Name of the process.
 const NAME: &str = "weir-privileged";
@@ -43,6 +45,17 @@ const FILTER_EVERY: Duration = Duration::from_secs(1);
 
 /// Maximum number of programs that are known to be of filters.
 const PROGRAMS_MAX: usize = 4096;
+
+/// What the process is for, besides the files that were read by then.
+#[derive(Clone, Debug)]
+pub struct Duties {
+    /// Logs that it may open, each by its present path.
+    pub logs: Vec<PathBuf>,
+    /// Rules of the filters that it may make.
+    pub rules: Rules,
+    /// Parts of its confinement; without any, it gives up its other capabilities all the same.
+    pub support: Support,
+}
 
 /// What the process is started with.
 #[derive(Clone, Debug)]

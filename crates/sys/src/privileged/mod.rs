@@ -27,14 +27,11 @@ use rustix::net::sockopt;
 
 use crate::bpf::program_id;
 use crate::poll::{self, POLLIN, PollFd};
-use crate::sandbox::Support;
 use crate::syn_filter::random;
 use crate::syn_filter::tokens::{Rules, TokenFilter};
 use crate::{fork, user};
+pub use helper::{Duties, EXIT_STATUS};
 use message::{FDS_MAX, Message, Request};
-
-/// Exit status of the other process, by which it is told from a server.
-pub const EXIT_STATUS: u8 = 99;
 
 /// Time for which a question may wait for room, and for its answer where a loop waits, which
 /// attaches a filter.
@@ -42,17 +39,6 @@ const LOOP_WAIT: Duration = Duration::from_secs(1);
 
 /// Time for which others wait for their answer.
 const WAIT: Duration = Duration::from_secs(10);
-
-/// What the other process is for, besides the files that were read by then.
-#[derive(Clone, Debug)]
-pub struct Duties {
-    /// Logs that it may open, each by its present path.
-    pub logs: Vec<PathBuf>,
-    /// Rules of the filters that it may make.
-    pub rules: Rules,
-    /// Parts of its confinement; without any, it gives up its other capabilities all the same.
-    pub support: Support,
-}
 
 /// What a process has done by its own privileges, and its way to the other process.
 struct State {

@@ -1,8 +1,8 @@
 //! The system calls that a confined thread may make: a table of groups, each with its reason, and
 //! which groups a task needs. What is not here fails with EPERM.
 //!
-//! Absent on purpose, whatever the task: execve, ptrace, kill, mount, setns, unshare, setuid and all
-//! else that changes who a thread is or what it may do; and bpf but where the privileges are kept.
+//! Absent on purpose, whatever the task: execve, ptrace, kill, mount, setns, unshare, setuid and
+//! all else that changes who a thread is or what it may do; and bpf but where the privileges are kept.
 
 use libc::c_long;
 
