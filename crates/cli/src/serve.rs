@@ -194,17 +194,15 @@ fn server_configuration(
     tables: &Tables,
 ) -> Result<Config, String> {
     let strategy = strategy(&options)?;
-    let content = content_options(&options, strategy.output);
+    let (content, fields) = (content_options(&options, strategy.output), fields(&options.header));
     let error_pages = read_pages(&options, &options.error_page)?;
-    let fields = fields(&options.header);
     let (mechanism, mechanism_settings) = mechanism(&options)?;
     let (arch, arch_settings) = architecture(&options, &strategy)?;
     let (timeouts, policy) = (timeouts(&options), policy(&options, &strategy)?);
     check_forwarding(&forwarding, arch, &options.listen)?;
     let tls = acceptor(&options, arch)?;
     let tls_fields = [&fields[..], options.tls.fields().as_bytes()].concat();
-    let site_root = site_root(&root, &content);
-    let added = [&fields[..], &tls_fields];
+    let (site_root, added) = (site_root(&root, &content), [&fields[..], &tls_fields]);
     let (sites, site_roots) = sites(&options, &forwarding, site_root, added, &error_pages, tables)?;
     let Forwarding { upstreams, high_priority, trusted, proxy_protocol_in, .. } = forwarding;
     let cpus = options.cpus.map(|list| list.0).unwrap_or_default();

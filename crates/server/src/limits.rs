@@ -5,7 +5,7 @@ use std::io;
 
 use weir_accept::SynFilter;
 use weir_content::CompressionOptions;
-use weir_sys::process;
+use weir_sys::{privileged, process};
 
 use crate::architecture::ArchitectureName;
 use crate::config::{Config, Error, SynFilterPlace};
@@ -38,6 +38,11 @@ pub(crate) fn syn_filter<'s>(
     }
 }
 
+/// Warning of a successor with `--user`: the process that keeps the privileges attaches filters to
+/// sockets alone.
+const NOT_AT_LINKS: &str = "--syn-filter-at link: with --user, a successor drops SYNs at its \
+                            sockets alone, and at the link after a restart";
+
 /// Attaches the SYN filters to interfaces, where that is possible and not configured otherwise, and
 /// returns the number of attachments.
 pub(crate) fn filter_at_links(
@@ -46,6 +51,12 @@ pub(crate) fn filter_at_links(
 ) -> Result<usize, Error> {
     let attached = match (config.syn_filter_at, sockets) {
         (SynFilterPlace::Socket, _) => return Ok(0),
+        (place, _) if privileged::is_there() => {
+            if place == SynFilterPlace::Link {
+                config.errors.warn(NOT_AT_LINKS);
+            }
+            return Ok(0);
+        }
         (_, [of_the_loop]) => attach_to_links(of_the_loop),
         // At the link nobody knows yet whose connection it will be.
         _ => Err("several loops share the addresses (--workers 1)".into()),
