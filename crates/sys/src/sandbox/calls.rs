@@ -2,7 +2,8 @@
 //! which groups a task needs. What is not here fails with EPERM.
 //!
 //! Absent on purpose, whatever the task: execve, ptrace, kill, mount, setns, unshare, setuid and
-//! all else that changes who a thread is or what it may do; and bpf but where the privileges are kept.
+//! all else that changes who a thread is or what it may do; and bpf but where the privileges are
+//! kept.
 
 use libc::c_long;
 
