@@ -8,7 +8,7 @@
 //! share, by the rules of `weir_accept::Shares` and with parameters set by the owner. It is the
 //! same table, at the place where dropping a SYN still costs nothing.
 //!
-//! The same program can run at the link too ([`super::link`]): a SYN that is dropped there has cost
+//! The same program can run at the link too (`link.rs`): a SYN that is dropped there has cost
 //! the kernel neither the work of IP nor the lookup of its socket.
 
 use std::io;
