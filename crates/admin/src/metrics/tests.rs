@@ -126,6 +126,25 @@ fn a_connection_is_open_from_its_accept_until_it_is_closed_or_let_go() {
         (&[("accepted", 5), ("refused_stale", 1), ("end_stale", 1), ("closed", 1)], 4),
         (&[("accepted", 5), ("refused_unfair", 1), ("end_unfair", 1), ("closed", 1)], 4),
         (&[("accepted", 5), ("departed", 1), ("end_departed", 1), ("closed", 1)], 4),
+        // Beyond the limit of its client: reset, and answered with 503.
+        (
+            &[
+                ("accepted", 5),
+                ("refused_client_connections", 1),
+                ("end_client_limit", 1),
+                ("closed", 1),
+            ],
+            4,
+        ),
+        (
+            &[
+                ("accepted", 5),
+                ("refused_client_connections", 1),
+                ("turned_away", 1),
+                ("closed", 1),
+            ],
+            4,
+        ),
         (&[("accepted", 1), ("closed", 2)], 0),
     ] {
         let page = Page::new(1);

@@ -62,6 +62,7 @@ pub fn open_connections(counters: &Counters) -> u64 {
         counters.end_stale,
         counters.end_unfair,
         counters.end_departed,
+        counters.end_client_limit,
         counters.accepted,
     ];
     let not_open = [
@@ -70,8 +71,9 @@ pub fn open_connections(counters: &Counters) -> u64 {
         counters.refused_excess,
         counters.refused_stale,
         counters.refused_unfair,
+        counters.refused_client_connections,
     ];
-    let sum = |all: [crate::Counter; 5]| {
+    let sum = |all: [crate::Counter; 6]| {
         all.iter().fold(0, |sum: u64, counter| sum.saturating_add(counter.get()))
     };
     sum(begun).saturating_sub(sum(not_open))
