@@ -243,17 +243,17 @@ fn what_a_server_drops_at_the_link_does_not_reach_ip() {
             let place = ["--syn-filter-at", place];
             let server = Server::start(WEIR, &[&options[..], &place].concat(), &root);
             let before = received();
-            let url = format!("http://{}/.weir/burn/2000/hello.txt", server.authority());
+            let url = format!("http://{}/.weir/burn/10000/hello.txt", server.authority());
             // The kernel remembers about a thousand neighbours.
             let options = format!(
-                "--rate 20000 --duration 2s --timeout 1s --stack packet --interface {INTERFACE} \
+                "--rate 5000 --duration 2s --timeout 1s --stack packet --interface {INTERFACE} \
                  --source 10.77.128.0/25"
             );
             let ran = load(WEIR, &options, url);
             let received = received() - before;
             let stopped = server.stop_cleanly();
             let dropped = stopped.stats()["total"]["syn_dropped"].as_u64().unwrap();
-            assert!(ran.count("replies") > 0 && dropped > 5000, "{dropped} dropped");
+            assert!(ran.count("replies") > 0 && dropped > 2000, "{dropped} dropped");
             assert_eq!(received < dropped, at_the_link, "{received} received, {dropped} dropped");
         }
     });
