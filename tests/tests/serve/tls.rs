@@ -398,6 +398,9 @@ fn certificates_are_read_again_and_no_connection_is_dropped(setup: &Setup) {
     // The two files do not fit until both are there.
     let renewed = site.authority.issue("server", &NAMES);
     until("the new certificate was shown", || shows(&renewed));
+    // Every process has read them once it has answered a question that was asked later.
+    server.signal(Signal::USR1);
+    until("every loop has answered", || server.stats_so_far().is_some());
     std::fs::write(&renewed.certificate_file, "no certificate").unwrap();
     server.signal(Signal::HUP);
     until("it was said", || server.stderr_so_far().contains("no certificate in PEM"));
