@@ -281,6 +281,53 @@ pub struct Judged {
     /// stays where it is and the interval narrows with the root of their number.
     #[serde(default)]
     pub rounds_more: Option<u32>,
+    /// For a claim that does not hold: how many times the median is away from the paper's number,
+    /// or from the bound where the text gives none. None if it is of another sign, or 0.
+    #[serde(default)]
+    pub apart: Option<f64>,
+    /// For a paper's claim that does not hold: the conditions that were changed to find out why.
+    #[serde(default)]
+    pub trials: Option<Vec<Trial>>,
+}
+
+/// A condition that was changed to bring back the effect that a paper claims.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Trial {
+    /// The condition, in words that follow "with".
+    pub condition: String,
+    /// The verdict on the effect under that condition.
+    pub verdict: Verdict,
+    /// The experiment that changed it.
+    pub experiment: String,
+}
+
+/// What the trials of a claim that does not hold say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A changed condition brought the effect back.
+    Found,
+    /// All that were changed did not.
+    NotAmongTrials,
+    /// None of those changed is known to bring the effect back, and some are undecided.
+    Open,
+    /// No experiment of the run changed a condition.
+    NotLookedFor,
+}
+
+impl Judged {
+    /// Returns what is known of the cause of a disagreement with a paper; `None` if there is
+    /// none.
+    pub fn cause(&self) -> Option<Cause> {
+        let trials = self.trials.as_deref()?;
+        let any = |verdict| trials.iter().any(|one| one.verdict == verdict);
+        let all_fail = || trials.iter().all(|one| one.verdict == Verdict::DoesNotHold);
+        Some(match trials {
+            [] => Cause::NotLookedFor,
+            _ if any(Verdict::Holds) => Cause::Found,
+            _ if all_fail() => Cause::NotAmongTrials,
+            _ => Cause::Open,
+        })
+    }
 }
 
 /// The verdict on a claim.

@@ -43,7 +43,7 @@ impl Paper {
             if claim.id.is_empty() || paper.claim[..index].iter().any(|one| one.id == claim.id) {
                 return Err(format!("claim `{}`: an id is not empty, and unique", claim.id));
             }
-            claim.check().map_err(|why| format!("claim {}: {why}", claim.id))?;
+            claim.check_of_paper().map_err(|why| format!("claim {}: {why}", claim.id))?;
         }
         for value in &paper.value {
             let at = || format!("value `{}` of {}", value.what, value.figure);
@@ -65,6 +65,19 @@ impl Paper {
     pub fn fits(&self, id: &str, experiment: &Experiment) -> Result<(), String> {
         self.claim.iter().filter(|claim| claim.experiment == id).try_for_each(|claim| {
             claim.check_references(experiment).map_err(|why| format!("claim {}: {why}", claim.id))
+        })
+    }
+
+    /// Checks that the paper has the claims whose effects one of its experiments looks for.
+    ///
+    /// # Errors
+    /// Returns a sentence with the first claim that it does not have.
+    pub fn has_looked_for(&self, experiment: &Experiment) -> Result<(), String> {
+        experiment.claim.iter().try_for_each(|claim| match &claim.looks_for {
+            Some(other) if !self.claim.iter().any(|claim| claim.id == *other) => {
+                Err(format!("claim {}: the paper has no claim {other}", claim.id))
+            }
+            _ => Ok(()),
         })
     }
 }
@@ -161,6 +174,7 @@ values = [1, 2]
             ("top = {", "bottom = {", "line "),
             ("bottom = { metric = \"reply_rate\"", "bottom = { metric = \"x\"", "no metric x"),
             ("not-measurable", "above = 1\nnot-measurable", "claim tux: it is not measurable, and"),
+            ("where = \"p. 3\"", "where = \"\"\ncondition = \"x\"", "claim tux: what looks for a cause"),
             ("value = 3", "value = inf", "it needs a figure and a finite number"),
             ("metric = \"reply_rate\"", "metric = \"x\"", "value `peak` of fig-1: there is no"),
         ];
@@ -168,6 +182,27 @@ values = [1, 2]
             let error = said(from, to);
             assert!(error.contains(expected), "{to}: {error}");
         }
+    }
+
+    #[test]
+    fn an_experiment_looks_for_the_effect_of_a_claim_that_the_paper_has() {
+        let trial = |of: &str, condition: &str| {
+            format!(
+                "{}[[claim]]\nid = \"c\"\nfigure = \"f\"\ntext = \"t\"\nwhere = \"w\"\nsweep = \"up\"\n\
+                 top = {{ metric = \"reply_rate\", server = \"one\", at = 1 }}\nabove = 1\n\
+                 looks-for = \"{of}\"\n{condition}",
+                EXPERIMENT.replacen("title", "paper = \"p\"\ntitle", 1)
+            )
+        };
+        let paper = Paper::parse(GOOD).unwrap();
+        let fits = |of: &str| {
+            let text = trial(of, "condition = \"a longer queue\"\n");
+            paper.has_looked_for(&Experiment::parse(&text).unwrap())
+        };
+        assert_eq!(fits("more"), Ok(()));
+        assert_eq!(fits("less"), Err("claim c: the paper has no claim less".to_owned()));
+        let error = Experiment::parse(&trial("more", "")).unwrap_err();
+        assert!(error.contains("`looks-for` and `condition` go together"), "{error}");
     }
 
     #[test]

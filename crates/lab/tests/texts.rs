@@ -252,6 +252,9 @@ fn every_experiment_and_paper_is_sound_and_fits() {
         let paper = weir_lab::catalogue::paper(&key, text).unwrap();
         for entry in &entries {
             assert_eq!(paper.fits(&entry.id, &entry.experiment), Ok(()), "{key}");
+            if entry.experiment.paper.as_ref() == Some(&key) {
+                assert_eq!(paper.has_looked_for(&entry.experiment), Ok(()), "{}", entry.id);
+            }
         }
     }
 }

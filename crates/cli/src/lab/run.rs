@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use weir_lab::catalogue::{self, Entry};
 use weir_lab::experiment::Precision;
-use weir_lab::findings::{Chapter, Findings, Verdict};
+use weir_lab::findings::{Cause, Chapter, Findings, Verdict};
 use weir_lab::journal::{self, Request};
 use weir_lab::run::{self, End, RunRequest};
 use weir_lab::testbed::{RequestedMode, TestbedOptions};
@@ -186,6 +186,11 @@ pub(super) fn summary(findings: &Findings, dir: &Path) -> String {
             count(Verdict::Undecided),
             count(Verdict::NotMeasurable)
         );
+        let without = judged().filter(|one| one.cause().is_some_and(|it| it != Cause::Found));
+        let _ = match without.count() {
+            0 => Ok(()),
+            without => writeln!(text, "The cause of {without} that do not hold is unknown"),
+        };
     }
     let _ = writeln!(text, "Report: {}", dir.join("report.html").display());
     text

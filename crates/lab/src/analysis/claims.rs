@@ -7,7 +7,7 @@ use super::labels;
 use super::study::Study;
 use super::terms::Term;
 use crate::experiment::{At, Claim, Position, Quantity, Sum};
-use crate::findings::{Estimate, INTERVAL_N_MIN, Judged, Verdict};
+use crate::findings::{Estimate, INTERVAL_N_MIN, Judged, Trial, Verdict};
 
 /// Number of further rounds above which none is told: the median is as good as at the bound.
 const ROUNDS_MORE_MAX: u32 = 10_000;
@@ -34,7 +34,40 @@ pub(super) fn judge(claim: &Claim, studies: &[Study<'_>]) -> Judged {
         verdict,
         why,
         rounds_more,
+        apart: here.filter(|_| verdict == Verdict::DoesNotHold).and_then(|here| apart(claim, here)),
+        trials: None,
     }
+}
+
+/// Adds to a paper's claim that does not hold what came of the conditions that the experiments of
+/// the run changed to find out why.
+pub(super) fn add_trials(judged: &mut Judged, studies: &[Study<'_>]) {
+    if judged.verdict != Verdict::DoesNotHold {
+        return;
+    }
+    let mut trials = Vec::new();
+    for study in studies {
+        for claim in &study.experiment.claim {
+            let Some(condition) = &claim.condition else { continue };
+            if claim.looks_for.as_ref() == Some(&judged.id) {
+                trials.push(Trial {
+                    condition: condition.clone(),
+                    verdict: judge(&claim.of_experiment(study.id), studies).verdict,
+                    experiment: study.id.to_owned(),
+                });
+            }
+        }
+    }
+    judged.trials = Some(trials);
+}
+
+/// Returns how many times the median is away from the paper's number, or from the bound that it
+/// fails; `None` if there is no such multiple.
+fn apart(claim: &Claim, here: Estimate) -> Option<f64> {
+    let above = claim.above.filter(|bound| here.value <= *bound);
+    let stated = claim.paper.or(above).or(claim.below)?;
+    let times = here.value / stated;
+    (times > 0.0 && times.is_finite()).then(|| times.max(1.0 / times))
 }
 
 /// Returns the verdict, its reason, and the further rounds that would decide it: a claim is decided

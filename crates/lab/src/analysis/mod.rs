@@ -219,7 +219,8 @@ fn place_claims(paper: &Paper, studies: &[Study<'_>], chapters: &mut [Chapter]) 
         let Some(chapter) = with.or(own).or(last).and_then(|index| chapters.get_mut(index)) else {
             continue;
         };
-        let judged = claims::judge(claim, studies);
+        let mut judged = claims::judge(claim, studies);
+        claims::add_trials(&mut judged, studies);
         background_load(chapter, &claim.figure).push(judged);
     }
 }
@@ -290,6 +291,8 @@ fn not_drawn(index: usize, value: &Value) -> Judged {
         verdict: Verdict::NotMeasurable,
         why: format!("no experiment of this run draws {}", value.figure),
         rounds_more: None,
+        apart: None,
+        trials: None,
     }
 }
 

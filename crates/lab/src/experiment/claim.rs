@@ -42,6 +42,11 @@ pub struct Claim {
     /// Reason why the claim cannot be judged here. Excludes `experiment`, `sweep`, `top`, `bottom`,
     /// `above` and `below`.
     pub not_measurable: Option<String>,
+    /// Id of the paper's claim whose effect is looked for under a changed condition. Only in an
+    /// experiment's own file: a paper's file has no results.
+    pub looks_for: Option<String>,
+    /// The changed condition, in words that follow "with": `a backlog of 1024`.
+    pub condition: Option<String>,
 }
 
 /// A metric of a server at a place along a sweep.

@@ -1,7 +1,7 @@
 //! Texts common to the page and the summary: verdicts, the claims of a run, and counts of points.
 
 use super::names::Names;
-use crate::findings::{Chapter, Findings, Judged, Verdict};
+use crate::findings::{Cause, Chapter, Findings, Judged, Trial, Verdict};
 
 /// Returns a verdict as a sign and a word.
 pub(super) fn verdict(verdict: Verdict) -> (&'static str, &'static str) {
@@ -61,6 +61,57 @@ pub(super) fn tally_of(claims: &[Claimed<'_>]) -> Vec<(Verdict, usize)> {
     VERDICTS.map(|verdict| (verdict, count(verdict))).into_iter().filter(|(_, n)| *n > 0).collect()
 }
 
+/// Describes what is known of the cause of a paper's claim that does not hold; empty for others.
+pub(super) fn cause(judged: &Judged) -> String {
+    let (Some(cause), Some(trials)) = (judged.cause(), &judged.trials) else {
+        return String::new();
+    };
+    let with = |verdict: Verdict| -> Option<String> {
+        let trials = trials.iter().filter(|one| one.verdict == verdict);
+        let named: Vec<String> = trials.map(trial).collect();
+        (!named.is_empty()).then(|| named.join("; with "))
+    };
+    let [found, failed, open, none] = VERDICTS.map(with);
+    let failed_too = failed.as_ref().map(|failed| format!("Not with {failed}."));
+    let open = open.into_iter().chain(none).collect::<Vec<_>>().join("; with ");
+    match cause {
+        Cause::Found => {
+            let found = format!("Cause: the effect is there with {}.", found.unwrap_or_default());
+            [Some(found), failed_too].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        }
+        Cause::NotAmongTrials => {
+            let failed = failed.unwrap_or_default();
+            format!("Cause unknown: the effect is not there with {failed} either.")
+        }
+        Cause::Open => {
+            let open = format!("Cause unknown: undecided with {open}.");
+            [Some(open), failed_too].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        }
+        Cause::NotLookedFor => "Cause unknown: no experiment of this run looks for it.".to_owned(),
+    }
+}
+
+fn trial(trial: &Trial) -> String {
+    format!("{} ({})", trial.condition, trial.experiment)
+}
+
+/// Describes how many of a paper's claims that do not hold have a known cause; empty if all hold.
+pub(super) fn causes(claims: &[Claimed<'_>]) -> String {
+    let count =
+        |wanted| claims.iter().filter(|claim| claim.judged.cause() == Some(wanted)).count();
+    let kinds = [
+        (Cause::Found, "with a known cause"),
+        (Cause::NotAmongTrials, "whose cause is none of the conditions that were changed"),
+        (Cause::Open, "whose cause is undecided"),
+        (Cause::NotLookedFor, "whose cause is not looked for"),
+    ];
+    let counted = kinds.map(|(kind, words)| (count(kind), words));
+    let all: usize = counted.iter().map(|(count, _)| count).sum();
+    let some = counted.iter().filter(|(count, _)| *count > 0);
+    let some: Vec<String> = some.map(|(count, words)| format!("{count} {words}")).collect();
+    if all == 0 { String::new() } else { format!("Of {all} that do not hold: {}.", some.join(", ")) }
+}
+
 /// Describes the counts of points in a sentence.
 pub(super) fn points(chapter: &Chapter) -> String {
     let tally = chapter.tally;
@@ -82,6 +133,48 @@ pub(super) fn points(chapter: &Chapter) -> String {
 mod tests {
     use super::*;
     use crate::report::fixtures;
+
+    fn with_trials(verdicts: &[(&str, Verdict)]) -> Judged {
+        let findings = fixtures::findings();
+        let mut chapters = findings.chapters.iter();
+        let judged = chapters.find_map(|chapter| {
+            chapter.all_judged().find(|one| one.verdict == Verdict::DoesNotHold)
+        });
+        let trial = |(condition, verdict): &(&str, Verdict)| Trial {
+            condition: (*condition).to_owned(),
+            verdict: *verdict,
+            experiment: "p/x".to_owned(),
+        };
+        Judged { trials: Some(verdicts.iter().map(trial).collect()), ..judged.unwrap().clone() }
+    }
+
+    #[test]
+    fn a_cause_is_what_the_trials_say() {
+        use Verdict::{DoesNotHold, Holds, Undecided};
+        let findings = fixtures::findings();
+        let cases: [(&[(&str, Verdict)], &str); 4] = [
+            (&[], "Cause unknown: no experiment of this run looks for it."),
+            (
+                &[("a", DoesNotHold), ("b", Holds)],
+                "Cause: the effect is there with b (p/x). Not with a (p/x).",
+            ),
+            (
+                &[("a", DoesNotHold), ("b", DoesNotHold)],
+                "Cause unknown: the effect is not there with a (p/x); with b (p/x) either.",
+            ),
+            (
+                &[("a", Undecided), ("b", DoesNotHold)],
+                "Cause unknown: undecided with a (p/x). Not with b (p/x).",
+            ),
+        ];
+        for (trials, expected) in cases {
+            assert_eq!(cause(&with_trials(trials)), expected);
+        }
+        assert_eq!(cause(&Judged { trials: None, ..with_trials(&[]) }), "");
+        let names = Names::of(&findings);
+        let told = causes(&claims(&findings, &names));
+        assert_eq!(told, "Of 1 that do not hold: 1 whose cause is not looked for.");
+    }
 
     #[test]
     fn claims_are_counted_by_verdict() {

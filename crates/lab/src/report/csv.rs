@@ -1,6 +1,6 @@
 //! Writes figures and tables as CSV (RFC 4180, but lines end with LF), with full precision.
 
-use super::claims::verdict;
+use super::claims::{cause, verdict};
 use crate::findings::{Estimate, Findings, Picture, Sheet};
 
 /// Returns a figure as CSV: a line for each point of each series. The last two columns are the
@@ -75,6 +75,8 @@ pub fn claims_csv(findings: &Findings) -> String {
         "rounds_more",
         "why",
         "text",
+        "times_apart",
+        "cause",
     ]);
     for chapter in &findings.chapters {
         for judged in chapter.all_judged() {
@@ -87,6 +89,8 @@ pub fn claims_csv(findings: &Findings) -> String {
             fields.push(verdict(judged.verdict).1.to_owned());
             fields.push(judged.rounds_more.map_or_else(String::new, |rounds| rounds.to_string()));
             fields.extend([judged.why.clone(), judged.text.clone()]);
+            fields.push(judged.apart.map_or_else(String::new, plain));
+            fields.push(cause(judged));
             text.push_str(&line(&fields));
         }
     }

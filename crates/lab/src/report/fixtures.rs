@@ -241,6 +241,8 @@ fn judged(id: &str, verdict: Verdict, here: Option<f64>) -> Judged {
         verdict,
         why: why.to_owned(),
         rounds_more: (verdict == Verdict::Undecided).then_some(14),
+        apart: (verdict == Verdict::DoesNotHold).then_some(1.11),
+        trials: (verdict == Verdict::DoesNotHold).then(Vec::new),
     }
 }
 

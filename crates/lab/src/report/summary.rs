@@ -1,7 +1,9 @@
 //! The summary in Markdown, shown first to a reader of a repository. Figures are links to files
 //! beside it.
 
-use super::claims::{About, Claimed, claims, claims_heading, points, tally_of, verdict};
+use super::claims::{
+    About, Claimed, cause, causes, claims, claims_heading, points, tally_of, verdict,
+};
 use super::names::Names;
 use super::number::{evidence, interval, number, percent};
 use crate::findings::{Chapter, Estimate, Findings, Saturation, Sheet};
@@ -74,12 +76,16 @@ fn verdicts(text: &mut String, heading: &str, claims: &[Claimed<'_>]) {
     let counts = tally_of(claims).into_iter();
     let counts: Vec<String> =
         counts.map(|(kind, count)| format!("{count} × {}", verdict(kind).1)).collect();
-    paragraph(text, &format!("{}.", counts.join(", ")));
+    paragraph(text, format!("{}. {}", counts.join(", "), causes(claims)).trim_end());
     let rows = claims.iter().map(|claim| {
         let judged = claim.judged;
         let (sign, word) = verdict(judged.verdict);
-        let why =
+        let mut why =
             if judged.why.is_empty() { String::new() } else { format!(": {}", plain(&judged.why)) };
+        let cause = cause(judged);
+        if !cause.is_empty() {
+            why.push_str(&format!(". {}", plain(&cause)));
+        }
         vec![
             format!("{} ({})", plain(&judged.text), plain(&judged.place)),
             judged.paper.map_or_else(|| "–".to_owned(), number),

@@ -24,11 +24,31 @@ impl Claim {
         if !self.experiment.is_empty() {
             return Err("it is of its own experiment, so none is named".to_owned());
         }
+        match (&self.looks_for, &self.condition) {
+            (None, None) => {}
+            (Some(_), Some(condition)) if !condition.trim().is_empty() => {
+                if experiment.paper.is_none() {
+                    return Err("it looks for the effect of a paper, and none is named".to_owned());
+                }
+            }
+            _ => return Err("`looks-for` and `condition` go together".to_owned()),
+        }
         self.of_experiment("own").check()?;
         self.check_references(experiment)
     }
 
-    pub(crate) fn check(&self) -> Result<(), String> {
+    /// Checks a claim in a paper's file.
+    ///
+    /// # Errors
+    /// Returns a sentence with the first problem.
+    pub(crate) fn check_of_paper(&self) -> Result<(), String> {
+        if self.looks_for.is_some() || self.condition.is_some() {
+            return Err("what looks for a cause stands in an experiment".to_owned());
+        }
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), String> {
         if self.figure.is_empty() || self.text.trim().is_empty() {
             return Err("it needs a figure and a text".to_owned());
         }

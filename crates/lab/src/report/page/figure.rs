@@ -219,7 +219,8 @@ fn claim(judged: &Judged) -> Markup {
                 @if let Some(here) = &judged.here {
                     "Here: " b { (number(here.value)) } " (" (evidence(here, number)) "). "
                 }
-                @if !judged.why.is_empty() { "Why: " (unstopped(&judged.why)) "." }
+                @if !judged.why.is_empty() { "Why: " (unstopped(&judged.why)) ". " }
+                (claims::cause(judged))
             }
         }
     }

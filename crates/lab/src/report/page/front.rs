@@ -1,12 +1,14 @@
 //! The front page of several papers' runs: what came out for each, and every claim of all of them,
 //! with links to the pages of the runs.
 
+mod disagreements;
+
 use maud::{Markup, html};
 
 use super::figure::{anchor, judged_by, verdict};
 use super::{document, how_to_read, overview};
-use crate::findings::Findings;
-use crate::report::claims::{About, Claimed, VERDICTS, claims, points, tally_of};
+use crate::findings::{Findings, INTERVAL_N_MIN, Verdict};
+use crate::report::claims::{About, Claimed, VERDICTS, causes, claims, points, tally_of};
 use crate::report::names::Names;
 use crate::report::number::number;
 
@@ -14,18 +16,22 @@ use crate::report::number::number;
 pub fn front(title: &str, runs: &[(String, Findings)]) -> String {
     let names: Vec<Names> = runs.iter().map(|(_, findings)| Names::of(findings)).collect();
     let parts = || runs.iter().zip(&names);
+    let all: Vec<Claimed<'_>> =
+        parts().flat_map(|((_, findings), names)| claims(findings, names)).collect();
     let body = html! {
         main {
-            header { h1 { (title) } }
+            header { h1 { (title) } (what_this_is()) }
             (warnings(runs))
             section {
                 h2 { "Verdicts" }
+                (meanings())
                 div.scroll tabindex="0" {
                     table {
                         thead {
                             tr {
                                 th { "paper" }
                                 @for kind in VERDICTS { th.number { (verdict(kind)) } }
+                                th.number { "rounds (n)" }
                             }
                         }
                         tbody {
@@ -33,13 +39,64 @@ pub fn front(title: &str, runs: &[(String, Findings)]) -> String {
                         }
                     }
                 }
+                p { (undecided(&all)) " " (causes(&all)) }
             }
+            (disagreements::disagreements(runs, &names))
             @for ((folder, run), names) in parts() { (paper(folder, run, names)) }
             (how_to_read())
             @if let Some((_, first)) = runs.first() { (overview::set_up(&first.set_up)) }
         }
     };
     document(title, &body)
+}
+
+fn what_this_is() -> Markup {
+    html! {
+        p {
+            "Papers about web servers compare designs: how many connections to accept at a time, \
+             how to ask the kernel what is ready. weir is a web server in which each of these \
+             designs is a setting, so that what the papers claim can be measured again on a \
+             machine and a kernel of today."
+        }
+        p {
+            "Each claim was written down as a quantity and a bound before anything was measured. \
+             A verdict is computed from the repetitions; nobody gives it. Each leads to the \
+             figure or table that it rests on, in the page of its paper, which has the set-up, \
+             the commands and every point."
+        }
+    }
+}
+
+fn meanings() -> Markup {
+    let meaning = |kind| match kind {
+        Verdict::Holds => "the whole interval of what was measured is within the claim’s bound.",
+        Verdict::DoesNotHold => {
+            "the whole interval is outside the bound. An experiment may have found the condition \
+             that makes the difference; otherwise the cause is unknown."
+        }
+        Verdict::Undecided => {
+            "fewer than three rounds were measured, or the interval has both answers. Each says \
+             which, and how many rounds would tell."
+        }
+        Verdict::NotMeasurable => "each says why.",
+    };
+    html! {
+        ul.meanings { @for kind in VERDICTS { li { (verdict(kind)) ": " (meaning(kind)) } } }
+    }
+}
+
+/// Says why what is undecided is so; empty if nothing is.
+fn undecided(claims: &[Claimed<'_>]) -> String {
+    let open = || claims.iter().filter(|one| one.judged.verdict == Verdict::Undecided);
+    let few = |one: &&Claimed<'_>| one.judged.here.is_none_or(|here| here.n < INTERVAL_N_MIN);
+    match (open().count(), open().filter(few).count()) {
+        (0, _) => String::new(),
+        (all, few) => format!(
+            "Of {all} that are undecided {few} have fewer than {INTERVAL_N_MIN} rounds, and {} an \
+             interval with both answers.",
+            all - few
+        ),
+    }
 }
 
 /// Renders the warnings of all runs, each once.
@@ -64,13 +121,25 @@ fn page_of(folder: &str) -> String {
 }
 
 fn row(folder: &str, run: &Findings, names: &Names) -> Markup {
-    let tally = tally_of(&claims(run, names));
+    let claims = claims(run, names);
+    let tally = tally_of(&claims);
     let count = |kind| tally.iter().find(|(one, _)| *one == kind).map_or(0, |(_, count)| *count);
     html! {
         tr {
             td.words { a href=(page_of(folder)) { (run.title) } }
             @for kind in VERDICTS { td.number { (count(kind)) } }
+            td.number { (rounds(&claims)) }
         }
+    }
+}
+
+/// Returns the least and the greatest number of rounds that a verdict rests on.
+fn rounds(claims: &[Claimed<'_>]) -> String {
+    let rounds = || claims.iter().filter_map(|one| one.judged.here.map(|here| here.n));
+    match (rounds().min(), rounds().max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+        (Some(least), _) => least.to_string(),
+        (None, _) => "–".to_owned(),
     }
 }
 
@@ -111,25 +180,27 @@ fn paper(folder: &str, run: &Findings, names: &Names) -> Markup {
 
 fn claim_row(folder: &str, claim: &Claimed<'_>) -> Markup {
     let judged = claim.judged;
+    html! {
+        tr {
+            td { (verdict(judged.verdict)) }
+            td.words { (overview::said(judged)) }
+            td { (judged.holds_if) }
+            td.number { (judged.paper.map_or("–".to_owned(), number)) }
+            td.number { (judged_by(judged.here.as_ref())) }
+            td.see { (whither(folder, claim)) }
+        }
+    }
+}
+
+/// Renders the link to what a claim is about, in the page of its run.
+fn whither(folder: &str, claim: &Claimed<'_>) -> Markup {
     let page = page_of(folder);
     let (href, text) = match claim.about {
         About::Picture(stem) => (format!("{page}{}", anchor("figure", stem)), stem),
         About::Sheet(stem) => (format!("{page}{}", anchor("table", stem)), stem),
         About::Chapter => (format!("{page}#chapter-{}", claim.chapter), "experiment"),
     };
-    html! {
-        tr {
-            td { (verdict(judged.verdict)) }
-            td.words {
-                (judged.text) " " span.place { (judged.place) }
-                @if !judged.why.is_empty() { " " span.small { (judged.why) } }
-            }
-            td { (judged.holds_if) }
-            td.number { (judged.paper.map_or("–".to_owned(), number)) }
-            td.number { (judged_by(judged.here.as_ref())) }
-            td.see { a href=(href) { (text) } }
-        }
-    }
+    html! { a href=(href) { (text) } }
 }
 
 #[cfg(test)]
@@ -156,6 +227,18 @@ mod tests {
         }
         assert!(links >= claims(&findings, &names).len());
         assert!(!page.contains("<b>bold"), "a label became HTML");
+    }
+
+    #[test]
+    fn what_is_undecided_says_whether_rounds_are_missing() {
+        let findings = fixtures::findings();
+        let names = Names::of(&findings);
+        let told = undecided(&claims(&findings, &names));
+        let expected = "Of 1 that are undecided 0 have fewer than 3 rounds, and 1 an interval with \
+                        both answers.";
+        assert_eq!(told, expected);
+        assert_eq!((undecided(&[]), rounds(&[])), (String::new(), "–".to_owned()));
+        assert_eq!(rounds(&claims(&findings, &names)), "5");
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use maud::{Markup, html};
 
 use super::figure::{anchor, judged_by, measured, verdict};
-use crate::findings::{Findings, PaperHead, Saturation};
-use crate::report::claims::{About, Claimed, claims, claims_heading, tally_of};
+use crate::findings::{Findings, Judged, PaperHead, Saturation};
+use crate::report::claims::{About, Claimed, cause, causes, claims, claims_heading, tally_of};
 use crate::report::names::Names;
 use crate::report::number::{number, percent};
 
@@ -65,6 +65,8 @@ fn verdicts(findings: &Findings, claims: &[Claimed<'_>]) -> Markup {
         ul.tally {
             @for (kind, count) in tally_of(claims) { li { b { (count) } " " (verdict(kind)) } }
         }
+        @let causes = causes(claims);
+        @if !causes.is_empty() { p.small { (causes) } }
         div.scroll tabindex="0" {
             table.claims {
                 thead {
@@ -80,7 +82,7 @@ fn verdicts(findings: &Findings, claims: &[Claimed<'_>]) -> Markup {
                     @for claim in claims {
                         tr {
                             td { (verdict(claim.judged.verdict)) }
-                            td.words { (claim.judged.text) " " span.place { (claim.judged.place) } }
+                            td.words { (said(claim.judged)) }
                             td.number { (claim.judged.paper.map_or("–".to_owned(), number)) }
                             td.number { (judged_by(claim.judged.here.as_ref())) }
                             td.see { (whither(findings, claim)) }
@@ -90,6 +92,24 @@ fn verdicts(findings: &Findings, claims: &[Claimed<'_>]) -> Markup {
             }
         }
     }
+}
+
+/// Renders a claim's text with its place, the reason of its verdict and the cause, as far as these
+/// are known.
+pub(super) fn said(judged: &Judged) -> Markup {
+    let cause = cause(judged);
+    html! {
+        (judged.text) " " span.place { (judged.place) }
+        @if !judged.why.is_empty() { span.reason { (sentence(&judged.why)) } }
+        @if !cause.is_empty() { span.reason { (cause) } }
+    }
+}
+
+/// Makes a sentence of a reason: a capital first, a full stop last.
+fn sentence(reason: &str) -> String {
+    let mut letters = reason.trim_end().trim_end_matches('.').chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
 }
 
 fn whither(findings: &Findings, claim: &Claimed<'_>) -> Markup {
