@@ -174,7 +174,11 @@ values = [1, 2]
             ("top = {", "bottom = {", "line "),
             ("bottom = { metric = \"reply_rate\"", "bottom = { metric = \"x\"", "no metric x"),
             ("not-measurable", "above = 1\nnot-measurable", "claim tux: it is not measurable, and"),
-            ("where = \"p. 3\"", "where = \"\"\ncondition = \"x\"", "claim tux: what looks for a cause"),
+            (
+                "where = \"p. 3\"",
+                "where = \"\"\ncondition = \"x\"",
+                "claim tux: what looks for a cause",
+            ),
             ("value = 3", "value = inf", "it needs a figure and a finite number"),
             ("metric = \"reply_rate\"", "metric = \"x\"", "value `peak` of fig-1: there is no"),
         ];
@@ -188,7 +192,8 @@ values = [1, 2]
     fn an_experiment_looks_for_the_effect_of_a_claim_that_the_paper_has() {
         let trial = |of: &str, condition: &str| {
             format!(
-                "{}[[claim]]\nid = \"c\"\nfigure = \"f\"\ntext = \"t\"\nwhere = \"w\"\nsweep = \"up\"\n\
+                "{}[[claim]]\nid = \"c\"\nfigure = \"f\"\ntext = \"t\"\n\
+                 where = \"w\"\nsweep = \"up\"\n\
                  top = {{ metric = \"reply_rate\", server = \"one\", at = 1 }}\nabove = 1\n\
                  looks-for = \"{of}\"\n{condition}",
                 EXPERIMENT.replacen("title", "paper = \"p\"\ntitle", 1)

@@ -97,8 +97,7 @@ fn trial(trial: &Trial) -> String {
 
 /// Describes how many of a paper's claims that do not hold have a known cause; empty if all hold.
 pub(super) fn causes(claims: &[Claimed<'_>]) -> String {
-    let count =
-        |wanted| claims.iter().filter(|claim| claim.judged.cause() == Some(wanted)).count();
+    let count = |wanted| claims.iter().filter(|claim| claim.judged.cause() == Some(wanted)).count();
     let kinds = [
         (Cause::Found, "with a known cause"),
         (Cause::NotAmongTrials, "whose cause is none of the conditions that were changed"),
@@ -109,7 +108,11 @@ pub(super) fn causes(claims: &[Claimed<'_>]) -> String {
     let all: usize = counted.iter().map(|(count, _)| count).sum();
     let some = counted.iter().filter(|(count, _)| *count > 0);
     let some: Vec<String> = some.map(|(count, words)| format!("{count} {words}")).collect();
-    if all == 0 { String::new() } else { format!("Of {all} that do not hold: {}.", some.join(", ")) }
+    if all == 0 {
+        String::new()
+    } else {
+        format!("Of {all} that do not hold: {}.", some.join(", "))
+    }
 }
 
 /// Describes the counts of points in a sentence.

@@ -22,12 +22,8 @@ use quote::{Grammar, Quote, Unit};
 use record::Record;
 
 /// Pages in which every figure is checked. In the manual a sentence without a measurement is where
-/// its settings are stated.
+/// its settings are stated, unless its paragraph, table or section leans on a record.
 const STRICT: &[&str] = &["README.md", "CHANGELOG.md", "docs/papers.md"];
-
-/// Pages of the manual with measurements that are in no record: by tools of others, by a model, or
-/// ratios within rounds that no table of theirs shows.
-const UNRECORDED: &[&str] = &["docs/load.md", "docs/overload.md"];
 
 /// Checks the pages among the `known` files of the tree at `root`.
 pub(super) fn check(root: &Path, known: &BTreeSet<&str>) -> Result<Vec<Violation>> {
@@ -42,7 +38,7 @@ pub(super) fn check(root: &Path, known: &BTreeSet<&str>) -> Result<Vec<Violation
 
 fn is_checked(page: &str) -> bool {
     let is_manual = page.starts_with("docs/") && page.ends_with(".md");
-    STRICT.contains(&page) || (is_manual && !UNRECORDED.contains(&page))
+    STRICT.contains(&page) || is_manual
 }
 
 struct Rule<'a> {
@@ -84,7 +80,7 @@ impl Rule<'_> {
     ) -> Result<Vec<(usize, String)>> {
         let text = passage.text.get(range.clone()).unwrap_or_default();
         let quotes = self.grammar.quotes(text, passage.is_cell);
-        let is_strict = STRICT.contains(&page);
+        let is_strict = STRICT.contains(&page) || leans_on_a_record(page, passage);
         let measured = match (is_strict, passage.is_cell) {
             (true, true) => true,
             (true, false) => is_measured(text, &quotes) || tells_speed(text, &quotes),
@@ -117,7 +113,7 @@ impl Rule<'_> {
         for link in sources.iter().flat_map(|sources| &sources.links) {
             let path = link.split(['#', '?']).next().unwrap_or_default();
             let Some(path) = markdown::resolve(page, path) else { continue };
-            let is_record = path.starts_with("results/") && path != "results/README.md";
+            let is_record = is_record(&path);
             let is_read = path.ends_with(".md") || (is_record && path.ends_with(".csv"));
             if !is_read || !self.known.contains(&*path) || path == page {
                 continue;
@@ -136,6 +132,17 @@ impl Rule<'_> {
         }
         Ok(carriers)
     }
+}
+
+/// Returns whether a passage, its caption or its section links a record.
+fn leans_on_a_record(page: &str, passage: &Passage) -> bool {
+    let mut links =
+        [&passage.own, &passage.caption, &passage.lead].into_iter().flat_map(|from| &from.links);
+    links.any(|link| markdown::resolve(page, link).is_some_and(|path| is_record(&path)))
+}
+
+fn is_record(path: &str) -> bool {
+    path.starts_with("results/") && !path.starts_with("results/README.md")
 }
 
 fn record_of(
