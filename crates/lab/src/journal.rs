@@ -188,29 +188,29 @@ impl Journal {
         let text = serde_json::to_string_pretty(&self.set_up).map_err(|error| error.to_string())?;
         replace(&self.dir.join(SET_UP), text.as_bytes())
     }
+}
 
-    /// Returns whether a point is done: it is undisturbed, with its core time where that is wanted,
-    /// or was measured `attempts_max` times.
-    pub fn has_point(&self, key: &Key, core_time: bool, attempts_max: usize) -> bool {
-        let mut attempts = 0;
-        self.lines.iter().any(|line| match line {
-            Line::Point(point) if point.key == *key => {
-                attempts += 1;
-                point.is_undisturbed(core_time) || attempts >= attempts_max
-            }
-            _ => false,
-        })
-    }
+/// Returns whether a point is done: it is undisturbed, with its core time where that is wanted,
+/// or was measured `attempts_max` times.
+pub fn has_point(lines: &[Line], key: &Key, core_time: bool, attempts_max: usize) -> bool {
+    let mut attempts = 0;
+    lines.iter().any(|line| match line {
+        Line::Point(point) if point.key == *key => {
+            attempts += 1;
+            point.is_undisturbed(core_time) || attempts >= attempts_max
+        }
+        _ => false,
+    })
+}
 
-    /// Returns whether a capacity has been measured.
-    pub fn has_capacity(&self, key: &Key) -> bool {
-        self.lines.iter().any(|line| matches!(line, Line::Capacity(found) if found.key == *key))
-    }
+/// Returns whether a capacity has been measured.
+pub fn has_capacity(lines: &[Line], key: &Key) -> bool {
+    lines.iter().any(|line| matches!(line, Line::Capacity(found) if found.key == *key))
+}
 
-    /// Returns whether system calls have been counted.
-    pub fn has_calls(&self, key: &Key) -> bool {
-        self.lines.iter().any(|line| matches!(line, Line::Calls(found) if found.key == *key))
-    }
+/// Returns whether system calls have been counted.
+pub fn has_calls(lines: &[Line], key: &Key) -> bool {
+    lines.iter().any(|line| matches!(line, Line::Calls(found) if found.key == *key))
 }
 
 /// Reads the set-up and the lines of a run without locking or changing it.
@@ -331,14 +331,14 @@ mod tests {
         point.load.valid = true;
         point.cores.server.doubt = Some("it drifted".to_owned());
         journal.keep(Line::Point(Box::new(point.clone()))).unwrap();
-        assert!(journal.has_point(&point.key, false, 2));
-        assert!(!journal.has_point(&point.key, true, 2));
+        assert!(has_point(&journal.lines, &point.key, false, 2));
+        assert!(!has_point(&journal.lines, &point.key, true, 2));
         journal.keep(Line::Point(Box::new(point.clone()))).unwrap();
-        assert!(journal.has_point(&point.key, true, 2));
+        assert!(has_point(&journal.lines, &point.key, true, 2));
         let mut stolen = Point { key: key_of(&capacity(2.0)), ..point };
         stolen.cores.server = CoreTime { stolen_share: 0.04, ..CoreTime::default() };
         journal.keep(Line::Point(Box::new(stolen.clone()))).unwrap();
-        assert!(!journal.has_point(&stolen.key, false, 2));
+        assert!(!has_point(&journal.lines, &stolen.key, false, 2));
     }
 
     #[test]
@@ -354,8 +354,8 @@ mod tests {
         fs::write(&path, &text[..text.len() - 5]).unwrap();
 
         let mut journal = Journal::open(dir.path(), &request(1.0)).unwrap();
-        assert!(journal.has_capacity(&key_of(&capacity(1.0))));
-        assert!(!journal.has_capacity(&key_of(&capacity(2.0))));
+        assert!(has_capacity(&journal.lines, &key_of(&capacity(1.0))));
+        assert!(!has_capacity(&journal.lines, &key_of(&capacity(2.0))));
         journal.keep(capacity(3.0)).unwrap();
         drop(journal);
         let (_, lines) = read(dir.path()).unwrap();
@@ -381,7 +381,7 @@ mod tests {
         let precision = toml::from_str("percent = 2").unwrap();
         let precise = Request { precision: Some(precision), ..request(1.0) };
         let journal = Journal::open(dir.path(), &precise).unwrap();
-        assert!(journal.has_capacity(&key_of(&capacity(1.0))));
+        assert!(has_capacity(&journal.lines, &key_of(&capacity(1.0))));
         assert_eq!(*journal.set_up.request.precision.unwrap().max_rounds, 20);
         journal.keep_set_up().unwrap();
         assert_eq!(read(dir.path()).unwrap().0.request, precise);

@@ -9,7 +9,7 @@ use weir_lab::catalogue::{self, Entry};
 use weir_lab::findings::Findings;
 use weir_lab::journal::{self, Request};
 use weir_lab::run::End;
-use weir_lab::{plan, report, results, time};
+use weir_lab::{report, results, time};
 
 use super::options::RunOptions;
 use super::progress::span;
@@ -44,7 +44,11 @@ pub(super) fn all(quick: bool, options: &RunOptions) -> Result<ExitCode, String>
     let stop = Stop::listen()?;
     let mut left_s: Vec<f64> = Vec::new();
     for (key, request) in &requests {
-        left_s.push(if is_done(&dir.join(key), request) { 0.0 } else { estimate_s(request)? });
+        left_s.push(if is_done(&dir.join(key), request) {
+            0.0
+        } else {
+            weir_lab::run::left_s(&dir.join(key), request)?
+        });
     }
     let mut done: Vec<(String, Findings)> = Vec::new();
     for (nth, (key, request)) in requests.iter().enumerate() {
@@ -75,6 +79,23 @@ pub(super) fn all(quick: bool, options: &RunOptions) -> Result<ExitCode, String>
     Ok(ExitCode::SUCCESS)
 }
 
+/// Draws the reports of a run of all papers again, and its front page; returns the path of that, or
+/// `None` if the folder has no paper's run.
+pub(super) fn redraw(dir: &Path) -> Result<Option<PathBuf>, String> {
+    let mut done: Vec<(String, Findings)> = Vec::new();
+    for key in catalogue::papers() {
+        let at = dir.join(&key);
+        if at.join(journal::SET_UP).is_file() {
+            done.push((key, results::draw(&at)?));
+        }
+    }
+    if done.is_empty() {
+        return Ok(None);
+    }
+    report::write_front(TITLE, &done, dir)?;
+    Ok(Some(dir.join("index.html")))
+}
+
 /// Returns the options with the scale of a quick run, if it is one.
 fn scaled(quick: bool, options: &RunOptions) -> RunOptions {
     let scale = if quick { QUICK_SCALE } else { options.scale };
@@ -96,13 +117,6 @@ fn quick_entry(key: &str) -> Result<Entry, String> {
 
 fn is_done(dir: &Path, request: &Request) -> bool {
     journal::read(dir).is_ok_and(|(set_up, _)| set_up.complete && set_up.request == *request)
-}
-
-/// Estimates the duration of a run, in seconds.
-fn estimate_s(request: &Request) -> Result<f64, String> {
-    let experiments = weir_lab::run::experiments(request)?;
-    let steps = plan::steps(&experiments, request.scale, request.seed);
-    Ok(steps.iter().map(|step| step.estimate_s).sum())
 }
 
 /// Returns the folder for all: that of an unfinished run of the same requests, otherwise a new one
@@ -163,7 +177,7 @@ mod tests {
             let request = request(&key, true, &options).unwrap();
             assert_eq!(request.experiments.len(), 1, "{key}");
             assert_eq!(request.paper.as_deref(), Some(key.as_str()));
-            all_s += estimate_s(&request).unwrap();
+            all_s += weir_lab::run::left_s(Path::new("no such run"), &request).unwrap();
         }
         assert!((600.0..1000.0).contains(&all_s), "{all_s} s");
     }

@@ -36,9 +36,12 @@ impl Progress {
             Event::Warning(why) => screen.say(&format!("Note: {why}")),
             Event::StepBegun { number, total, step, left_s } => {
                 self.at = format!("{number:>4}/{total}");
+                let left = span(*left_s);
                 if screen.is_live() {
-                    let left = span(*left_s);
                     screen.draw(&[format!("{} {}  {left} left", self.at, doing(step))]);
+                } else {
+                    // A log has no live view, so that each of its lines says how long it will be.
+                    self.at.push_str(&format!(", {left} left:"));
                 }
             }
             Event::StepEnded(line) => screen.say(&format!("{} {}", self.at, done(line))),

@@ -7,6 +7,7 @@ use weir_lab::artifact;
 use weir_lab::compare;
 use weir_lab::results;
 
+use super::papers;
 use crate::print::print_text;
 
 /// Writes the archive of a run of all papers.
@@ -18,8 +19,11 @@ pub(super) fn artifact(dir: &Path, out: &Path) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Draws the report of a run.
+/// Draws the report of a run, or of all runs of all papers and their front page.
 pub(super) fn report(dir: &Path) -> Result<ExitCode, String> {
+    if let Some(front) = papers::redraw(dir)? {
+        return print_text(&format!("{}\n", front.display()));
+    }
     results::draw(dir)?;
     print_text(&format!("{}\n", dir.join("report.html").display()))
 }

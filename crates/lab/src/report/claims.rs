@@ -99,20 +99,16 @@ fn trial(trial: &Trial) -> String {
 pub(super) fn causes(claims: &[Claimed<'_>]) -> String {
     let count = |wanted| claims.iter().filter(|claim| claim.judged.cause() == Some(wanted)).count();
     let kinds = [
-        (Cause::Found, "with a known cause"),
-        (Cause::NotAmongTrials, "whose cause is none of the conditions that were changed"),
-        (Cause::Open, "whose cause is undecided"),
-        (Cause::NotLookedFor, "whose cause is not looked for"),
+        (Cause::Found, "have a known cause"),
+        (Cause::NotAmongTrials, "have a cause that is none of the conditions changed"),
+        (Cause::Open, "have changed conditions that decide nothing yet"),
+        (Cause::NotLookedFor, "have not been looked into"),
     ];
     let counted = kinds.map(|(kind, words)| (count(kind), words));
     let all: usize = counted.iter().map(|(count, _)| count).sum();
     let some = counted.iter().filter(|(count, _)| *count > 0);
     let some: Vec<String> = some.map(|(count, words)| format!("{count} {words}")).collect();
-    if all == 0 {
-        String::new()
-    } else {
-        format!("Of {all} that do not hold: {}.", some.join(", "))
-    }
+    if all == 0 { String::new() } else { format!("Of {all} that do not hold {}.", some.join(", ")) }
 }
 
 /// Describes the counts of points in a sentence.
@@ -176,7 +172,7 @@ mod tests {
         assert_eq!(cause(&Judged { trials: None, ..with_trials(&[]) }), "");
         let names = Names::of(&findings);
         let told = causes(&claims(&findings, &names));
-        assert_eq!(told, "Of 1 that do not hold: 1 whose cause is not looked for.");
+        assert_eq!(told, "Of 1 that do not hold 1 have not been looked into.");
     }
 
     #[test]

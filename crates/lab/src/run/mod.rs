@@ -18,14 +18,14 @@ mod sources;
 mod wait;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::experiment::{
     Experiment, Kind, ServerSpec, Sweep, UpstreamKind, UpstreamSpec, WeirSettings,
 };
-use crate::journal::{Journal, Request, Session};
+use crate::journal::{self, Journal, Request, Session};
 use crate::plan::{self, NamedExperiment, Step, Task};
 use crate::record::{Failed, Line};
 use crate::servers;
@@ -332,6 +332,20 @@ fn settings(experiments: &[NamedExperiment], testbed: &mut TestbedOptions) -> Re
     Ok(())
 }
 
+/// Returns about how long the planned steps take that a folder has not measured yet, in seconds; all
+/// of them, if it holds no such run.
+///
+/// # Errors
+/// Returns a message if an experiment is invalid.
+pub fn left_s(dir: &Path, request: &Request) -> Result<f64, String> {
+    let experiments = experiments(request)?;
+    let found = journal::read(dir).ok().filter(|(set_up, _)| set_up.request == *request);
+    let lines = found.map_or_else(Vec::new, |(_, lines)| lines);
+    let steps = plan::steps(&experiments, request.scale, request.seed);
+    let left = steps.iter().filter(|step| !is_done(&lines, &experiments, step));
+    Ok(left.map(|step| step.estimate_s).sum())
+}
+
 fn all_steps(
     request: &RunRequest,
     experiments: &[NamedExperiment],
@@ -341,7 +355,7 @@ fn all_steps(
 ) -> Result<End, String> {
     let steps = plan::steps(experiments, request.request.scale, request.request.seed);
     let (done, mut left): (Vec<Step>, Vec<Step>) =
-        steps.into_iter().partition(|step| is_done(journal, experiments, step));
+        steps.into_iter().partition(|step| is_done(&journal.lines, experiments, step));
     let mut total = done.len() + left.len();
     let mut rounds = Rounds::new(experiments, &request.request)?;
     let programs = journal.set_up.sessions.last().map_or(&[][..], |session| &session.programs);
@@ -360,7 +374,7 @@ fn all_steps(
             left = steps
                 .into_iter()
                 .rev()
-                .filter(|step| !is_done(journal, experiments, step))
+                .filter(|step| !is_done(&journal.lines, experiments, step))
                 .collect();
             number = total - left.len();
             continue;
@@ -385,24 +399,24 @@ fn all_steps(
         tell(Event::StepEnded(&line));
         let is_point = matches!(line, Line::Point(_));
         journal.keep(line)?;
-        if is_point && !is_done(journal, experiments, &step) {
+        if is_point && !is_done(&journal.lines, experiments, &step) {
             number -= 1;
             left.push(step);
         }
     }
 }
 
-fn is_done(journal: &Journal, experiments: &[NamedExperiment], step: &Step) -> bool {
+fn is_done(lines: &[Line], experiments: &[NamedExperiment], step: &Step) -> bool {
     match step.task {
-        Task::Capacity => journal.has_capacity(&step.key),
+        Task::Capacity => journal::has_capacity(lines, &step.key),
         Task::Point => {
             let (_, experiment) = &experiments[step.experiment];
             // A day is too long for the idle counter, and does without it.
             let is_day = experiment.sweep[step.sweep].day.is_some();
             let wants_core_time = experiment.wants_core_time() && !is_day;
-            journal.has_point(&step.key, wants_core_time, ATTEMPTS_MAX)
+            journal::has_point(lines, &step.key, wants_core_time, ATTEMPTS_MAX)
         }
-        Task::Calls => journal.has_calls(&step.key),
+        Task::Calls => journal::has_calls(lines, &step.key),
     }
 }
 
@@ -432,12 +446,44 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Point;
 
     const TEXT: &str = "title = \"t\"\nquestion = \"q?\"\n\
         [[server]]\nid = \"a\"\nlabel = \"A\"\nkind = \"lighttpd\"\ngzip = true\n\
         [[server]]\nid = \"b\"\nlabel = \"B\"\nkind = \"lighttpd\"\n\
         [[server]]\nid = \"c\"\nlabel = \"C\"\nkind = \"nginx\"\n\
         [[sweep]]\nid = \"s\"\nx = \"rate\"\nvalues = [1]\n";
+
+    #[test]
+    fn what_is_left_of_a_run_is_without_what_was_measured() {
+        let dir = tempfile::tempdir().unwrap();
+        let request = Request {
+            name: "t".to_owned(),
+            paper: None,
+            paper_text: None,
+            experiments: vec![("t".to_owned(), TEXT.to_owned())],
+            scale: 1.0,
+            seed: 1,
+            only: Vec::new(),
+            against: None,
+            log: None,
+            precision: None,
+        };
+        let all_s = left_s(dir.path(), &request).unwrap();
+        let steps = plan::steps(&experiments(&request).unwrap(), 1.0, 1);
+        let mut journal = Journal::open(dir.path(), &request).unwrap();
+        journal.keep_set_up().unwrap();
+        assert!((left_s(dir.path(), &request).unwrap() - all_s).abs() < 1e-9);
+        let step = steps.iter().find(|step| step.task == Task::Point).unwrap();
+        let mut point = Point { key: step.key.clone(), ..Point::default() };
+        point.load.valid = true;
+        journal.keep(Line::Point(Box::new(point))).unwrap();
+        let left_s_now = left_s(dir.path(), &request).unwrap();
+        assert!((all_s - left_s_now - step.estimate_s).abs() < 1e-9, "{all_s} {left_s_now}");
+        // Of another request nothing was measured.
+        let other = Request { seed: 2, ..request };
+        assert!((left_s(dir.path(), &other).unwrap() - all_s).abs() < 1e-9);
+    }
 
     #[test]
     fn a_server_that_cannot_do_what_is_asked_is_left_out_once_with_the_package() {

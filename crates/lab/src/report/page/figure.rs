@@ -240,5 +240,5 @@ pub(super) fn verdict(verdict: Verdict) -> Markup {
         Verdict::NotMeasurable => "none",
     };
     let (sign, word) = claims::verdict(verdict);
-    html! { span.verdict.(class) { span aria-hidden="true" { (sign) } " " (word) } }
+    html! { span.verdict.(class) { span aria-hidden="true" { (sign) } "\u{a0}" (word) } }
 }

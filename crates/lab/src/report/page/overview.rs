@@ -73,6 +73,7 @@ fn verdicts(findings: &Findings, claims: &[Claimed<'_>]) -> Markup {
                     tr {
                         th { "verdict" }
                         th { "claim" }
+                        th { "holds if" }
                         th.number { "paper" }
                         th.number { "here" }
                         th { "see" }
@@ -83,14 +84,25 @@ fn verdicts(findings: &Findings, claims: &[Claimed<'_>]) -> Markup {
                         tr {
                             td { (verdict(claim.judged.verdict)) }
                             td.words { (said(claim.judged)) }
-                            td.number { (claim.judged.paper.map_or("–".to_owned(), number)) }
-                            td.number { (judged_by(claim.judged.here.as_ref())) }
-                            td.see { (whither(findings, claim)) }
+                            (numbers(claim.judged))
+                            td.see data-label="see" { (whither(findings, claim)) }
                         }
                     }
                 }
             }
         }
+    }
+}
+
+/// Renders the cells with a claim's bound, the paper's number, and what was measured.
+pub(super) fn numbers(judged: &Judged) -> Markup {
+    let paper = judged.paper.map_or("–".to_owned(), number);
+    html! {
+        td.bound data-label="holds if" {
+            @if judged.holds_if.is_empty() { "–" } @else { (judged.holds_if) }
+        }
+        td.number data-label="paper" { (paper) }
+        td.number data-label="here" { (judged_by(judged.here.as_ref())) }
     }
 }
 

@@ -5,10 +5,10 @@ use maud::{Markup, html};
 
 use super::whither;
 use crate::findings::{Findings, Verdict};
-use crate::report::claims::{Claimed, cause, claims};
+use crate::report::claims::{Claimed, claims};
 use crate::report::names::Names;
 use crate::report::number::number;
-use crate::report::page::figure::judged_by;
+use crate::report::page::overview;
 
 /// Number of disagreements shown.
 const SHOWN: usize = 10;
@@ -29,10 +29,10 @@ pub(super) fn disagreements(runs: &[(String, Findings)], names: &[Names]) -> Mar
                         thead {
                             tr {
                                 th { "claim" }
+                                th { "holds if" }
                                 th.number { "paper" }
                                 th.number { "here" }
                                 th.number { "times apart" }
-                                th { "cause" }
                                 th { "see" }
                             }
                         }
@@ -60,12 +60,10 @@ fn row(folder: &str, claim: &Claimed<'_>) -> Markup {
     let judged = claim.judged;
     html! {
         tr {
-            td.words { (folder) ": " (judged.text) " " span.place { (judged.place) } }
-            td.number { (judged.paper.map_or(judged.holds_if.clone(), number)) }
-            td.number { (judged_by(judged.here.as_ref())) }
-            td.number { (judged.apart.map_or("–".to_owned(), number)) }
-            td.words { (cause(judged)) }
-            td.see { (whither(folder, claim)) }
+            td.words { (folder) ": " (overview::said(judged)) }
+            (overview::numbers(judged))
+            td.number data-label="times apart" { (judged.apart.map_or("–".to_owned(), number)) }
+            td.see data-label="see" { (whither(folder, claim)) }
         }
     }
 }
