@@ -332,8 +332,8 @@ fn settings(experiments: &[NamedExperiment], testbed: &mut TestbedOptions) -> Re
     Ok(())
 }
 
-/// Returns about how long the planned steps take that a folder has not measured yet, in seconds; all
-/// of them, if it holds no such run.
+/// Returns about how long the planned steps take that a folder has not measured yet, in seconds;
+/// all of them, if it holds no such run.
 ///
 /// # Errors
 /// Returns a message if an experiment is invalid.
