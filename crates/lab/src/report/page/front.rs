@@ -5,10 +5,11 @@ mod disagreements;
 
 use maud::{Markup, html};
 
-use super::figure::{anchor, verdict};
+use super::figure::verdict;
+use super::links::{page_of, whither};
 use super::{document, how_to_read, overview};
 use crate::findings::{Findings, INTERVAL_N_MIN, Verdict};
-use crate::report::claims::{self, About, Claimed, VERDICTS, causes, claims, points, tally_of};
+use crate::report::claims::{self, Claimed, VERDICTS, causes, claims, points, tally_of};
 use crate::report::names::Names;
 
 /// Renders the front page. `runs`: the folder of each run, relative to the page, and its findings.
@@ -119,10 +120,6 @@ fn warnings(runs: &[(String, Findings)]) -> Markup {
     }
 }
 
-fn page_of(folder: &str) -> String {
-    format!("{folder}/report.html")
-}
-
 fn row(folder: &str, run: &Findings, names: &Names) -> Markup {
     let claims = claims(run, names);
     let tally = tally_of(&claims);
@@ -193,17 +190,6 @@ fn claim_row(folder: &str, claim: &Claimed<'_>) -> Markup {
             td.see data-label="see" { (whither(folder, claim)) }
         }
     }
-}
-
-/// Renders the link to what a claim is about, in the page of its run.
-fn whither(folder: &str, claim: &Claimed<'_>) -> Markup {
-    let page = page_of(folder);
-    let (href, text) = match claim.about {
-        About::Picture(stem) => (format!("{page}{}", anchor("figure", stem)), stem),
-        About::Sheet(stem) => (format!("{page}{}", anchor("table", stem)), stem),
-        About::Chapter => (format!("{page}#chapter-{}", claim.chapter), "experiment"),
-    };
-    html! { a href=(href) { (text) } }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod browser_tests;
 mod figure;
 mod front;
 mod interactive;
+mod links;
 mod overview;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};

@@ -3,11 +3,11 @@
 
 use maud::{Markup, html};
 
-use super::whither;
 use crate::findings::{Findings, Verdict};
 use crate::report::claims::{Claimed, claims};
 use crate::report::names::Names;
 use crate::report::number::number;
+use crate::report::page::links::whither;
 use crate::report::page::overview;
 
 /// Number of disagreements shown.
