@@ -23,6 +23,8 @@ pub(crate) struct Forwarding {
     pub upstreams: Vec<Upstream>,
     pub routes: Vec<OptionRoute>,
     pub high_priority: Vec<HighPriority>,
+    /// Memory for replies and content that wait, bytes.
+    pub buffers_bytes_max: usize,
     pub trusted: Vec<IpNet>,
     /// True if connections of trusted networks begin with a header of the PROXY protocol.
     pub proxy_protocol_in: bool,
@@ -87,6 +89,7 @@ impl Forwarding {
             upstreams: Vec::new(),
             routes: Vec::new(),
             high_priority: options.high_priority.clone(),
+            buffers_bytes_max: size(options.buffers_total),
             trusted: options.trusted_proxy.clone(),
             proxy_protocol_in: options.proxy_protocol_in == OnOff::On,
         }
@@ -168,6 +171,8 @@ fn with_servers(name: &str, servers: Vec<UpstreamServer>, options: &UpstreamOpti
         idle_max: options.keep_idle,
         idle_ns: ns(options.keep_idle_for),
         proxy_protocol: options.proxy_protocol_out.map(Into::into),
+        reply_buffer_max: size(options.reply_buffer),
+        request_buffer_max: size(options.request_buffer),
         timeouts: UpstreamTimeouts {
             connect_ns: ns(options.connect_timeout),
             first_byte_ns: ns(options.first_byte_timeout),
@@ -183,6 +188,10 @@ fn with_servers(name: &str, servers: Vec<UpstreamServer>, options: &UpstreamOpti
         }),
         slow_start_ns: ns(options.slow_start),
     }
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

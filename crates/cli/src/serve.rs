@@ -204,7 +204,6 @@ fn server_configuration(
     let tls_fields = [&fields[..], options.tls.fields().as_bytes()].concat();
     let (site_root, added) = (site_root(&root, &content), [&fields[..], &tls_fields]);
     let (sites, site_roots) = sites(&options, &forwarding, site_root, added, &error_pages, tables)?;
-    let Forwarding { upstreams, high_priority, trusted, proxy_protocol_in, .. } = forwarding;
     let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
     Ok(Config {
         arch,
@@ -232,13 +231,14 @@ fn server_configuration(
         error_pages,
         workers: options.workers.map_or_else(|| default_workers(&cpus), usize::from),
         cpus,
-        cache: caching.cache(&upstreams)?,
-        upstreams,
+        cache: caching.cache(&forwarding.upstreams)?,
+        upstreams: forwarding.upstreams,
         sites,
         site_roots,
-        high_priority,
-        trusted,
-        proxy_protocol_in,
+        high_priority: forwarding.high_priority,
+        buffers_bytes_max: forwarding.buffers_bytes_max,
+        trusted: forwarding.trusted,
+        proxy_protocol_in: forwarding.proxy_protocol_in,
         timeouts,
         rate_min: options.min_rate,
         requests_max: options.keepalive_requests.unwrap_or(u32::MAX),

@@ -243,6 +243,8 @@ counters! {
     upstream_waiting Latest "requests that wait for a place at an upstream as of now",
     upstream_waiting_max Max "maximum number of requests that have waited for a place",
     upstream_spliced_bytes Sum "bytes of content that the kernel passed on from socket to socket",
+    proxy_buffered_bytes Sum "bytes of replies that waited in memory for slow clients",
+    proxy_buffers_bytes SumNow "memory in which replies and content wait as of now, bytes",
     upstream_checks Sum "health checks of servers of upstreams",
     upstream_checks_failed Sum "of these, checks that the server failed",
     upstream_servers_down Latest "servers of upstreams that their checks find down, as of now",
@@ -366,6 +368,11 @@ impl Counters {
     pub fn set_proxy_cache(&mut self, [evicted, bytes]: [u64; 2]) {
         self.proxy_cache_evicted = Counter(evicted);
         self.proxy_cache_bytes = Counter(bytes);
+    }
+
+    /// Replaces the memory in which the replies of all loops wait for slow clients, bytes.
+    pub fn set_proxy_buffers(&mut self, bytes: u64) {
+        self.proxy_buffers_bytes = Counter(bytes);
     }
 
     /// Replaces the drops by SYN filters: the total, and those from sources that had used up their

@@ -28,6 +28,7 @@ mod peers;
 mod presets;
 mod proxy;
 mod proxy_admission;
+mod proxy_buffers;
 mod proxy_cache;
 mod proxy_chaos;
 mod proxy_peers;

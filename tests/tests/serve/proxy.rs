@@ -228,7 +228,7 @@ fn resident_kb(pid: u32) -> u64 {
 
 fn a_client_that_waits_for_100_gets_the_origin_s(setup: &Setup) {
     let origin = Origin::echo();
-    let server = setup.proxy(&[&origin.url()], &[]);
+    let server = setup.proxy(&[&origin.url()], &["--request-buffer", "0"]);
     let mut client = server.connect();
     client.send(request("POST", "/", &["Content-Length: 2", "Expect: 100-continue"]));
     assert_eq!(client.head().unwrap().status, 100);

@@ -27,6 +27,12 @@ pub(crate) struct ForwardOptions {
           help_heading = "Upstreams")]
     pub high_priority: Vec<HighPriority>,
 
+    /// Memory for replies that wait for slow clients, and for content that has not arrived whole,
+    /// all loops together; none of them takes more than the others leave; 0: none wait
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = values::size,
+          help_heading = "Upstreams")]
+    pub buffers_total: u64,
+
     /// Networks of proxies in front, whose X-Forwarded-* and Forwarded are passed on; may be
     /// repeated
     #[arg(long, value_name = "CIDR", value_parser = network, help_heading = "Upstreams")]
@@ -113,6 +119,19 @@ pub(crate) struct UpstreamOptions {
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::duration,
           help_heading = EACH)]
     pub upstream_timeout: Duration,
+
+    /// Memory in which each reply waits for a client that takes it more slowly than the server
+    /// sends it, so that the server's place and connection are free once it has sent the whole; 0:
+    /// none
+    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = values::size,
+          help_heading = EACH)]
+    pub reply_buffer: u64,
+
+    /// Content of a request up to this length is taken whole before a place at the server is asked
+    /// for, so that a client that sends it slowly keeps none; 0: none
+    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = values::size,
+          help_heading = EACH)]
+    pub request_buffer: u64,
 
     /// Begin each connection to a server with a header of the PROXY protocol, which says who the
     /// client is; no connection is then kept for another request

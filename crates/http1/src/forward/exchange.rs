@@ -49,6 +49,8 @@ pub struct Exchange {
     /// The client's content.
     body: Body,
     is_chunked: bool,
+    /// Maximum number of bytes of the request that wait to be sent.
+    request_bytes_max: usize,
     /// True if the client speaks TLS.
     is_tls: bool,
     request_trailers: Vec<u8>,
@@ -98,12 +100,13 @@ impl Exchange {
             has_sent: false,
             body: Body::new(request.framing),
             is_chunked: request.framing == Framing::Chunked,
+            request_bytes_max: REQUEST_BYTES_MAX,
             is_tls: facts.is_tls,
             request_trailers: Vec::new(),
             asked,
             is_last: request::has_stray_content(request),
             client_ended: false,
-            expects_continue: request.expect_continue,
+            expects_continue: request.expect_continue && !facts.takes_content_first,
             body_begun: false,
             passing: 0,
             part: ReplyPart::Head,
@@ -184,7 +187,8 @@ impl Exchange {
     /// for it; or both sides speak another protocol.
     #[must_use]
     pub fn wants_client(&self) -> bool {
-        let has_room = self.request.len() - self.sent < REQUEST_BYTES_MAX && self.passing == 0;
+        let has_room = self.request.len() - self.sent < self.request_bytes_max;
+        let has_room = has_room && self.passing == 0;
         has_room && (self.is_tunnel_open() || !self.request_taken())
     }
 
@@ -241,7 +245,7 @@ impl Exchange {
         let mut taken = 0;
         while self.wants_client() {
             let rest = input.get(taken..).unwrap_or_default();
-            let room = (REQUEST_BYTES_MAX - (self.request.len() - self.sent)).min(rest.len());
+            let room = self.request_bytes_max - (self.request.len() - self.sent);
             let window = rest.get(..room).unwrap_or(rest);
             let piece = self.body.next_piece(window, &mut self.request_trailers)?;
             taken += piece.consumed;
@@ -269,8 +273,15 @@ impl Exchange {
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn request_capacity(&self) -> usize {
+    /// Sets the maximum number of bytes of the request that wait to be sent; `None` for that of a
+    /// request that is being sent.
+    pub fn set_request_bytes_max(&mut self, bytes_max: Option<usize>) {
+        self.request_bytes_max = bytes_max.unwrap_or(REQUEST_BYTES_MAX);
+    }
+
+    /// Returns the memory that what waits to be sent has, bytes.
+    #[must_use]
+    pub fn request_capacity(&self) -> usize {
         self.request.capacity()
     }
 

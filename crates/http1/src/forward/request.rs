@@ -40,6 +40,9 @@ pub struct RequestFacts<'a> {
     pub endpoints: Option<Endpoints>,
     /// True if the client speaks TLS.
     pub is_tls: bool,
+    /// True if the caller takes the content before the request is sent, and tells a client that
+    /// waits for a 100 to send it: the other server is not asked for one.
+    pub takes_content_first: bool,
 }
 
 /// Wishes of a request besides a resource.
@@ -128,7 +131,9 @@ fn write_fields<'b>(
         match name.len() {
             4 if is(b"host") => continue,
             // One that is not waited for was not meant: HTTP/1.0, or no content.
-            6 if is(b"expect") && !request.expect_continue => continue,
+            6 if is(b"expect") && (!request.expect_continue || facts.takes_content_first) => {
+                continue;
+            }
             12 if facts.request_id.is_some() && is(b"x-request-id") => continue,
             7 if is(b"upgrade") => {
                 upgrade = Some(value);

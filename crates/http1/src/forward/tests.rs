@@ -28,6 +28,7 @@ fn request_facts() -> RequestFacts<'static> {
         proxy_protocol: None,
         endpoints: None,
         is_tls: false,
+        takes_content_first: false,
     }
 }
 
@@ -136,6 +137,35 @@ fn content_of_known_length_may_be_passed_on_unseen_behind_what_was_taken() {
 fn malformed_content_is_an_error() {
     let mut chunked = exchange("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
     assert_eq!(chunked.take(b"x\r\n").unwrap_err().status.code(), 400);
+}
+
+#[test]
+fn content_that_is_taken_first_is_not_asked_of_the_server() {
+    let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n";
+    for takes_content_first in [false, true] {
+        let facts = RequestFacts { takes_content_first, ..request_facts() };
+        let mut exchange = exchange_with(head, &facts);
+        let sent = text(exchange.unsent());
+        assert_eq!(sent.contains("Expect: 100-continue\r\n"), !takes_content_first, "{sent}");
+        exchange.note_sent(exchange.unsent().len());
+        assert_eq!(exchange.awaits_content(), takes_content_first);
+    }
+}
+
+#[test]
+fn as_much_content_is_taken_as_may_wait() {
+    let mut exchange = exchange("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n");
+    let (head, content) = (exchange.unsent().len(), vec![b'x'; 300_000]);
+    exchange.set_request_bytes_max(Some(head + 200_000));
+    assert_eq!(exchange.take(&content), Ok(200_000));
+    assert!(!exchange.wants_client() && exchange.request_capacity() >= 200_000);
+    // What waits is sent before more is taken.
+    exchange.set_request_bytes_max(None);
+    assert!(!exchange.wants_client());
+    exchange.note_sent(head + 150_000);
+    assert_eq!(exchange.take(&content[200_000..]), Ok((64 << 10) - 50_000));
+    exchange.note_sent(64 << 10);
+    assert!(exchange.wants_client() && exchange.is_sent());
 }
 
 #[test]

@@ -65,6 +65,11 @@ pub struct Upstream {
     /// Version of the PROXY protocol by which its servers are told of clients' connections, so that
     /// each request has a connection of its own; `None` without.
     pub proxy_protocol: Option<Version>,
+    /// Memory in which each reply waits for a slow client at most, bytes.
+    pub reply_buffer_max: usize,
+    /// Length of a request's content up to which it is taken whole before a place is asked for,
+    /// bytes.
+    pub request_buffer_max: usize,
     /// Time limits of its requests.
     pub timeouts: UpstreamTimeouts,
     /// Requests by which its servers are checked; `None` without.

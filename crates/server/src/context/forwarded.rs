@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use weir_accept::upstream::{Departure, Reason, Ticket};
+use weir_accept::upstream::{Asked, Departure, Reason, Ticket};
 use weir_cache::{Flight, Reservation, Stored};
 use weir_dispatch::readiness::Token;
 use weir_http1::forward::Exchange;
@@ -14,6 +14,7 @@ use weir_sys::pipe::Pipe;
 use super::log::LoggedRequest;
 use super::read_rate::ReadRate;
 use crate::sites::ruling::Ruling;
+use crate::upstream::buffers::Lease;
 
 /// Slot of the tokens of requests without a client: no connection has it.
 const BACKGROUND_SLOT: u32 = u32::MAX;
@@ -31,10 +32,18 @@ pub(crate) struct Forward {
     /// Number of the request among those of the loop.
     pub serial: u64,
     pub place: Place,
+    /// What the admission is told of the request.
+    pub asked: Asked,
+    /// Memory of the content that has been taken from the client and not sent.
+    pub content_lease: Lease,
+    /// True if the client waits to be told by a 100 that its content is wanted.
+    pub owes_continue: bool,
     /// The connection to the server; `None` while there is none.
     pub socket: Option<u32>,
     /// Pipe through which the content of the reply passes, once it is large.
     pub pipe: Option<Pipe>,
+    /// Time at which that was last filled, nanoseconds.
+    pub pipe_filled_ns: u64,
     /// Pipe through which the client's content passes, once it is large.
     pub content_pipe: Option<Pipe>,
     /// Number of connections tried.
@@ -75,6 +84,8 @@ pub(crate) struct Forward {
 /// Place of a request at its upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
+    /// It has not asked for one, since its content is still to come.
+    Unasked,
     /// It waits for one.
     Waits(Ticket),
     /// It has one.
@@ -263,6 +274,7 @@ impl Background {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_accept::upstream::Class;
     use weir_http1::forward::RequestFacts;
     use weir_http1::{HeadParser, Limits, Parse};
 
@@ -283,14 +295,19 @@ mod tests {
             proxy_protocol: None,
             endpoints: None,
             is_tls: false,
+            takes_content_first: false,
         };
         Box::new(Forward {
             exchange: Exchange::new(&request, head, &facts),
             upstream: 0,
             serial,
             place: Place::Returned,
+            asked: Asked { class: Class::Normal, user: 0 },
+            content_lease: Lease::default(),
+            owes_continue: false,
             socket: None,
             pipe: None,
+            pipe_filled_ns: 0,
             content_pipe: None,
             attempts: 0,
             is_recorded: false,

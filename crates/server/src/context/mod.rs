@@ -10,6 +10,7 @@ pub(crate) mod logins;
 pub(crate) mod output;
 pub(crate) mod read_rate;
 pub(crate) mod refusals;
+pub(crate) mod reply_queue;
 pub(crate) mod stores;
 pub(crate) mod write_budget;
 

@@ -8,6 +8,7 @@ use weir_content::{Content, Entry, Fetch, OpenFile};
 
 use super::log::Record;
 use super::read_rate::ReadRate;
+use super::reply_queue::ReplyQueue;
 
 /// Maximum size of a body that is copied behind its head, bytes. Both then go out in one write,
 /// which costs less than a second element for writev and lets pipelined replies share a call.
@@ -24,6 +25,8 @@ pub(crate) struct Output {
     pub body: Option<BodyRange>,
     /// Parts of a multipart body still to come, last first, each with the bytes that precede it.
     later: Vec<(Vec<u8>, BodyRange)>,
+    /// What follows of a forwarded reply.
+    pub queue: ReplyQueue,
     /// True to close the connection once everything is sent.
     pub close: bool,
     /// True to read on for a while before the close, because the client may still be sending.
@@ -132,7 +135,8 @@ impl Output {
 
     /// Capacity of its buffers, except for bodies, bytes.
     pub(crate) fn buffer_bytes(&self) -> usize {
-        self.bytes.capacity() + self.later.iter().map(|(head, _)| head.capacity()).sum::<usize>()
+        let later_bytes = self.later.iter().map(|(head, _)| head.capacity()).sum::<usize>();
+        self.bytes.capacity() + later_bytes + self.queue.buffer_bytes()
     }
 
     /// Empties it for the next use, keeping its buffer.
@@ -168,7 +172,8 @@ impl Output {
 
     /// Returns whether everything has been taken.
     pub(crate) fn is_taken(&self) -> bool {
-        self.bytes.is_empty() && self.body.is_none() && self.later.is_empty()
+        let has_parts = !self.later.is_empty() || !self.queue.is_empty();
+        self.bytes.is_empty() && self.body.is_none() && !has_parts
     }
 
     /// Keeps the memory of a chunk that was sent, for reuse.
@@ -182,7 +187,8 @@ impl Output {
     /// Returns the bytes to be sent before the next part of a multipart body.
     pub(crate) fn unsent_bytes(&self) -> u64 {
         let body_bytes = self.body.as_ref().map_or(0, BodyRange::len);
-        (self.bytes.len() - self.written.min(self.bytes.len())) as u64 + body_bytes
+        let written_out = self.bytes.len() - self.written.min(self.bytes.len());
+        (written_out + self.queue.bytes()) as u64 + body_bytes
     }
 
     /// Returns the bytes that the next chunk will have, and moves on to the next part for it.
@@ -213,8 +219,13 @@ impl Output {
         self.cold.take()
     }
 
-    /// Moves on to the next part of a multipart body; returns whether there is one.
+    /// Moves on to the next part of a multipart body, or of a forwarded reply; returns whether
+    /// there is one.
     pub(crate) fn next_part(&mut self) -> bool {
+        if let Some(bytes) = self.queue.pop() {
+            (self.bytes, self.written) = (bytes, 0);
+            return true;
+        }
         let Some((head, part)) = self.later.pop() else { return false };
         self.bytes = head;
         self.written = 0;

@@ -81,7 +81,10 @@ impl Forward {
         if !has_returned && self.exchange.status() == 0 {
             context.counters.upstream_departed.one();
         }
-        if !has_returned && self.outlives_client(context) {
+        if self.place == Place::Unasked {
+            // The rest of its content will not come.
+            self.give_up(context);
+        } else if !has_returned && self.outlives_client(context) {
             adopt(self, context);
         } else if self.is_worked_for(context) {
             self.depart(context);
@@ -181,6 +184,7 @@ fn drive(forward: &mut Forward, output: &mut Output, context: &mut WorkerContext
         Place::Refused(reason) => return Progress::Failed(Failure::Refused(reason)),
         Place::Unavailable => return Progress::Failed(Failure::Unavailable),
         Place::Waits(_) => return Progress::Waits,
+        Place::Unasked => return Progress::GivenUp,
         Place::Has | Place::Returned => {}
     }
     // No client holds it back, but it ends where what is stored ends.

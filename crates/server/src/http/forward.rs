@@ -4,20 +4,21 @@
 use std::net::IpAddr;
 
 use weir_accept::upstream::{Arrived, Asked, Outcome, Reason};
-use weir_http1::Request;
 use weir_http1::forward::{Exchange, ReplyPart, RequestFacts};
+use weir_http1::{Framing, Request};
 use weir_sys::socket;
 
 use super::cache_store;
 use super::forward_failure::{Failure, Limit};
 use super::response::{self, Instead, RequestInfo};
-use crate::config::Config;
+use crate::config::{Config, Upstream};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
 use crate::context::forwarded::{Answered, CachePart, END_WITH_REQUEST_NS, Forward, Place};
 use crate::context::output::Output;
 use crate::context::read_rate::{RateVerdict, ReadRate, ReadRateLimits};
 use crate::context::refusals::RefusalCause;
+use crate::upstream::buffers::Lease;
 
 impl Forward {
     /// Begins to forward a request: asks for a place at the upstream. `cache`: what the cache does
@@ -36,6 +37,7 @@ impl Forward {
         let request_id = context.request_id(request, info.peer);
         let logged = context.logged_with_id(request, info.peer, request_id.clone());
         let authority = target.servers[0].authority.as_bytes();
+        let gathers = gathers(request, target, upstream, context);
         let facts = RequestFacts {
             host: target.names_server.then_some(authority),
             host_otherwise: authority,
@@ -48,29 +50,27 @@ impl Forward {
             proxy_protocol: target.proxy_protocol,
             endpoints: info.endpoints,
             is_tls: info.is_tls,
+            takes_content_first: gathers,
         };
         let class = config.class_of(request.host, request.target.path());
-        let asked = Asked { class, user: user_of(client) };
-        let (now_ns, token) = (context.now_ns(), context.serving);
+        let now_ns = context.now_ns();
         context.counters.upstream_requests.one();
-        let mut serial = 0;
-        let arrived = context.upstreams.as_mut().filter(|all| !all.is_down(upstream)).map(|all| {
-            serial = all.next_serial();
-            all.arrive(upstream, asked, token, serial, now_ns)
-        });
-        context.counters.upstream_waited.add(matches!(arrived, Some(Arrived::Waits(_))).into());
         let mut exchange = Exchange::new(request, head, &facts);
         if let Some(part) = &mut cache {
             exchange.hold_head();
             part.sent_ns = context.unix_ns();
         }
-        Self {
+        let mut forward = Self {
             exchange,
             upstream,
-            serial,
-            place: place_of(arrived),
+            serial: context.upstreams.as_mut().map_or(0, |all| all.next_serial()),
+            place: Place::Unasked,
+            asked: Asked { class, user: user_of(client) },
+            content_lease: Lease::default(),
+            owes_continue: gathers && request.expect_continue,
             socket: None,
             pipe: None,
+            pipe_filled_ns: 0,
             content_pipe: None,
             attempts: 0,
             is_recorded: false,
@@ -89,7 +89,32 @@ impl Forward {
             placed_ns: now_ns,
             departure: None,
             cache,
+        };
+        forward.ask_or_gather(gathers, context);
+        forward
+    }
+
+    /// Asks for a place at the upstream, unless the content is taken first.
+    fn ask_or_gather(&mut self, gathers: bool, context: &mut WorkerContext) {
+        if !gathers {
+            return self.ask(context);
         }
+        let content_max = context.config.upstreams[self.upstream].request_buffer_max;
+        let bytes_max = self.exchange.unsent().len().saturating_add(content_max);
+        self.exchange.set_request_bytes_max(Some(bytes_max));
+    }
+
+    /// Asks for a place at the upstream.
+    pub(super) fn ask(&mut self, context: &mut WorkerContext) {
+        let (now_ns, token) = (context.now_ns(), context.serving);
+        self.exchange.set_request_bytes_max(None);
+        self.client_rate = None;
+        (self.arrived_ns, self.placed_ns, self.moved_ns) = (now_ns, now_ns, now_ns);
+        let upstreams = context.upstreams.as_mut().filter(|all| !all.is_down(self.upstream));
+        let arrived =
+            upstreams.map(|all| all.arrive(self.upstream, self.asked, token, self.serial, now_ns));
+        context.counters.upstream_waited.add(matches!(arrived, Some(Arrived::Waits(_))).into());
+        self.place = place_of(arrived);
     }
 
     /// Records the end of the wait for a place; returns false if it was another request that
@@ -118,12 +143,14 @@ impl Forward {
         self.has_client_ended
     }
 
-    /// Returns when its deadline is, nanoseconds: that of the upstream, or the next check of the
-    /// client.
+    /// Returns when its deadline is, nanoseconds: that of the upstream, the next check of the
+    /// client, or when the client is found slow.
     pub(super) fn deadline_ns(&self, context: &WorkerContext) -> u64 {
         let limits = ReadRateLimits::of(&context.config);
         let check_ns = self.client_rate.as_ref().map_or(u64::MAX, |rate| rate.due_ns(&limits));
-        self.upstream_deadline_ns(context).min(check_ns)
+        let now_ns = context.now_ns();
+        let slow_ns = self.slow_from_ns(context).filter(|&slow_ns| slow_ns > now_ns);
+        self.upstream_deadline_ns(context).min(check_ns).min(slow_ns.unwrap_or(u64::MAX))
     }
 
     fn upstream_deadline_ns(&self, context: &WorkerContext) -> u64 {
@@ -132,6 +159,9 @@ impl Forward {
             return u64::MAX;
         }
         let limits = &context.config.upstreams[self.upstream].timeouts;
+        if self.place == Place::Unasked {
+            return self.moved_ns.saturating_add(limits.idle_ns);
+        }
         let wait_ns = match self.waits_for(context) {
             Limit::Connect => limits.connect_ns,
             Limit::FirstByte => limits.first_byte_ns,
@@ -144,7 +174,7 @@ impl Forward {
     fn over_by_ns(&self, context: &WorkerContext) -> u64 {
         match context.config.upstreams[self.upstream].timeouts.whole_ns {
             0 => u64::MAX,
-            _ if self.exchange.part() == ReplyPart::Tunnel => u64::MAX,
+            _ if matches!(self.exchange.part(), ReplyPart::Tunnel | ReplyPart::Done) => u64::MAX,
             whole_ns => self.placed_ns.saturating_add(whole_ns),
         }
     }
@@ -197,6 +227,7 @@ impl Forward {
                 Some(Failure::SlowClient(slow))
             }
             _ if self.upstream_deadline_ns(context) > now_ns => None,
+            _ if self.place == Place::Unasked => Some(Failure::SlowClient(RateVerdict::Stalled)),
             _ if self.over_by_ns(context) <= now_ns => Some(Failure::Timeout(Limit::Whole)),
             _ => Some(match self.waits_for(context) {
                 Limit::Read if self.client_rate.is_some() => {
@@ -210,9 +241,16 @@ impl Forward {
     /// Gives back the place and the connection to the server. `outcome`: what became of the
     /// request.
     pub(super) fn release(&mut self, outcome: Outcome, context: &mut WorkerContext) {
-        let now_ns = context.now_ns();
         let Some(upstreams) = &mut context.upstreams else { return };
         self.release_pipes(upstreams);
+        self.release_server(outcome, context);
+    }
+
+    /// Gives back the place and the connection to the server, and keeps what of the reply is in a
+    /// pipe.
+    pub(super) fn release_server(&mut self, outcome: Outcome, context: &mut WorkerContext) {
+        let now_ns = context.now_ns();
+        let Some(upstreams) = &mut context.upstreams else { return };
         if let Some(slot) = self.socket.take() {
             if outcome == Outcome::Answered || self.exchange.part() == ReplyPart::Done {
                 upstreams.note_success(slot, now_ns);
@@ -237,7 +275,7 @@ impl Forward {
             Place::Waits(ticket) => {
                 upstreams.withdraw(self.upstream, ticket);
             }
-            Place::Refused(_) | Place::Unavailable | Place::Returned => {}
+            Place::Unasked | Place::Refused(_) | Place::Unavailable | Place::Returned => {}
         }
     }
 
@@ -301,6 +339,23 @@ fn place_of(arrived: Option<Arrived>) -> Place {
 fn content_bytes_max(info: RequestInfo, config: &Config) -> u64 {
     let rule = info.ruling.and_then(|ruling| config.rule(ruling.rule?));
     rule.and_then(|rule| rule.body_bytes_max).unwrap_or(u64::MAX)
+}
+
+/// Returns whether the content of a request is taken whole before it asks for a place: it is not
+/// longer than may wait, as far as is known.
+fn gathers(
+    request: &Request<'_>,
+    target: &Upstream,
+    upstream: usize,
+    context: &WorkerContext,
+) -> bool {
+    let bytes_max = target.request_buffer_max;
+    let fits = match request.framing {
+        Framing::None | Framing::Length(0) => false,
+        Framing::Length(length) => length <= bytes_max as u64,
+        Framing::Chunked => bytes_max > 0,
+    };
+    fits && context.upstreams.as_ref().is_some_and(|all| !all.is_down(upstream))
 }
 
 /// Returns the address of the client of a request, if it is known.

@@ -14,9 +14,10 @@ use weir_sys::pipe::Pipe;
 use super::background;
 use super::cache_store;
 use super::connection::{Action, Connection};
+use super::forward_content::CONTINUE;
 use super::forward_failure::Failure;
 use super::send::SendOutcome;
-use super::upstream_io::{exchange, outcome_of, output_bytes_max, receive_reply};
+use super::upstream_io::{exchange, has_room, outcome_of, receive_reply};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
 use crate::context::forwarded::{Forward, Place};
@@ -170,14 +171,19 @@ trait ForwardingClient: ClientIo {
         mut client_is_ready: bool,
         context: &mut WorkerContext,
     ) -> Step {
-        match forward.place {
-            Place::Refused(reason) => return Step::Fail(Failure::Refused(reason)),
-            Place::Unavailable => return Step::Fail(Failure::Unavailable),
-            Place::Waits(_) => return self.watch_client(forward, client_is_ready, context),
-            Place::Has | Place::Returned => {}
+        if let Some(step) = self.wait_for_place(forward, &mut client_is_ready, context) {
+            return step;
         }
+        let mut client_is_full = false;
         for _ in 0..TURNS_MAX {
             let mut moved = false;
+            if forward.exchange.part() == ReplyPart::Done {
+                match self.send_rest(forward, &mut client_is_full, context) {
+                    Ok(true) => continue,
+                    Ok(false) => return self.watch_both(forward, client_is_ready, context),
+                    Err(step) => return step,
+                }
+            }
             if forward.exchange.wants_client() {
                 match self.take_content(forward, &mut client_is_ready, context) {
                     Ok(taken) => moved |= taken,
@@ -201,12 +207,16 @@ trait ForwardingClient: ClientIo {
                 return Step::Answer(stored, says);
             }
             self.record(forward, context);
-            match self.send_reply(forward, context) {
+            match self.send_reply(forward, &mut client_is_full, context) {
                 Ok(sent) => moved |= sent,
                 Err(step) => return step,
             }
-            if forward.exchange.part() == ReplyPart::Done && forward.piped_bytes() == 0 {
-                return Step::Done;
+            if forward.exchange.part() == ReplyPart::Done {
+                if forward.piped_bytes() == 0 {
+                    return Step::Done;
+                }
+                // The server has done its part.
+                forward.release_server(outcome_of(forward.exchange.status()), context);
             }
             if moved {
                 forward.moved_ns = context.now_ns();
@@ -219,6 +229,77 @@ trait ForwardingClient: ClientIo {
             upstreams.sockets.tell_blocked(slot);
         }
         Step::Wait(Action::Yield)
+    }
+
+    /// Returns what it waits for, or comes to, without a place; `None` if it has one.
+    fn wait_for_place(
+        &mut self,
+        forward: &mut Forward,
+        client_is_ready: &mut bool,
+        context: &mut WorkerContext,
+    ) -> Option<Step> {
+        if forward.place == Place::Unasked
+            && let Err(step) = self.gather(forward, client_is_ready, context)
+        {
+            return Some(step);
+        }
+        match forward.place {
+            Place::Unasked => Some(Step::Wait(Action::Yield)),
+            Place::Refused(reason) => Some(Step::Fail(Failure::Refused(reason))),
+            Place::Unavailable => Some(Step::Fail(Failure::Unavailable)),
+            Place::Waits(_) => Some(self.watch_client(forward, *client_is_ready, context)),
+            Place::Has | Place::Returned => None,
+        }
+    }
+
+    /// Sends what is left of a reply that the server has sent whole: in the pipe, and behind it.
+    /// Returns whether any was sent.
+    fn send_rest(
+        &mut self,
+        forward: &mut Forward,
+        client_is_full: &mut bool,
+        context: &mut WorkerContext,
+    ) -> Result<bool, Step> {
+        let sent = self.send_reply(forward, client_is_full, context)?;
+        if forward.piped_bytes() == 0 {
+            return Err(Step::Done);
+        }
+        if sent {
+            forward.moved_ns = context.now_ns();
+        }
+        Ok(sent)
+    }
+
+    /// Takes content of the client before a place is asked for, until that is done; `Err` while
+    /// more is waited for.
+    fn gather(
+        &mut self,
+        forward: &mut Forward,
+        client_is_ready: &mut bool,
+        context: &mut WorkerContext,
+    ) -> Result<(), Step> {
+        for _ in 0..TURNS_MAX {
+            // One that has begun to send waits for nothing (RFC 9110 section 10.1.1).
+            if std::mem::take(&mut forward.owes_continue) && self.unread() == 0 {
+                let output = self.output();
+                output.into_iter().for_each(|output| output.bytes.extend_from_slice(CONTINUE));
+            }
+            let sent = self.send_reply(forward, &mut false, context)?;
+            let taken = self.take_content(forward, client_is_ready, context)?;
+            if forward.has_gathered(context) {
+                forward.ask(context);
+                return Ok(());
+            }
+            if !sent && !taken {
+                let taken_bytes = self.acknowledged(0);
+                forward.note_client(true, taken_bytes, context);
+                let unsent = self.output().map_or(0, |output| output.unsent_bytes());
+                let waits_to_send = unsent > 0 && !self.is_paused();
+                return Err(Step::Wait(if waits_to_send { Action::Write } else { Action::Read }));
+            }
+            forward.moved_ns = context.now_ns();
+        }
+        Ok(())
     }
 
     /// Takes content of the client, from what was read before, or from its socket: through a pipe
@@ -265,16 +346,24 @@ trait ForwardingClient: ClientIo {
         }
     }
 
-    /// Sends what there is of the reply. Returns whether any was sent.
+    /// Sends what there is of the reply, unless the client has no room. Returns whether any was
+    /// sent.
     fn send_reply(
         &mut self,
         forward: &mut Forward,
+        client_is_full: &mut bool,
         context: &mut WorkerContext,
     ) -> Result<bool, Step> {
+        if *client_is_full {
+            return Ok(false);
+        }
         if let Some(pipe) = forward.pipe.as_mut().filter(|pipe| pipe.held() > 0) {
             return match self.drain_pipe(pipe, context) {
                 Ok(bytes) => Ok(bytes > 0),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    *client_is_full = true;
+                    Ok(false)
+                }
                 Err(_) => {
                     context.counters.gone.one();
                     Err(Step::Close(CloseReason::ClientReset))
@@ -283,7 +372,7 @@ trait ForwardingClient: ClientIo {
         }
         let in_flight_bytes = self.in_flight_bytes();
         let Some(output) = self.output() else { return Ok(false) };
-        if output.written == output.bytes.len() && in_flight_bytes == 0 {
+        if output.unsent_bytes() == 0 && in_flight_bytes == 0 {
             return Ok(false);
         }
         // The end of a reply goes out with what follows it.
@@ -302,10 +391,8 @@ trait ForwardingClient: ClientIo {
                 context.counters.gone.one();
                 return Err(Step::Close(CloseReason::ClientReset));
             }
-            SendOutcome::Blocked
-            | SendOutcome::BudgetSpent
-            | SendOutcome::NeedsDisk
-            | SendOutcome::Paused => {}
+            SendOutcome::Blocked | SendOutcome::Paused => *client_is_full = true,
+            SendOutcome::BudgetSpent | SendOutcome::NeedsDisk => {}
         }
         Ok(output.sent_bytes > before)
     }
@@ -334,10 +421,10 @@ trait ForwardingClient: ClientIo {
         client_is_ready: bool,
         context: &mut WorkerContext,
     ) -> Step {
-        let unsent = self.output().map_or(0, |output| output.bytes.len() - output.written)
+        let unsent = self.output().map_or(0, |output| output.unsent_bytes() as usize)
             + self.in_flight_bytes();
         let piped = forward.piped_bytes();
-        let has_room = unsent < output_bytes_max(forward) && piped == 0;
+        let has_room = self.output().is_some_and(|output| has_room(forward, output, context));
         let interest = match (forward.exchange.is_sent(), has_room) {
             // A server may answer before it reads on, or read on only once it could answer.
             (false, true) => Interest::Either,
@@ -402,7 +489,7 @@ trait ForwardingClient: ClientIo {
         let Some(output) = self.output() else { return };
         output.count(status);
         if context.log.is_some() {
-            let pending = (output.bytes.len() - output.written) as u64;
+            let pending = output.unsent_bytes();
             output.records.push(Record {
                 status,
                 peer: info.peer,

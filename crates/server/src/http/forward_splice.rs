@@ -1,6 +1,7 @@
 //! Large content: the kernel passes it from one socket to the other, through a pipe (splice(2)), a
 //! reply's from the server's to the client's and a request's the other way. Small content is
-//! copied, which costs less than the calls.
+//! copied, which costs less than the calls. So is the rest of a reply whose client turns out to be
+//! slow, once memory has room for it: its place at the upstream is then free.
 
 use std::io;
 
@@ -8,7 +9,7 @@ use weir_sys::pipe::Pipe;
 
 use super::forward_failure::Failure;
 use crate::context::WorkerContext;
-use crate::context::forwarded::Forward;
+use crate::context::forwarded::{Forward, Place};
 use crate::context::output::Output;
 use crate::upstream::Upstreams;
 
@@ -17,6 +18,11 @@ const SPLICED_BYTES_MIN: u64 = 256 << 10;
 
 /// Maximum number of bytes moved into the pipe at a time.
 const FILL_BYTES_MAX: u64 = 256 << 10;
+
+/// Time after which a client that has not taken what was put into the pipe is slow, nanoseconds: at
+/// less than 25 MB/s. A copy for others would take time of a processor, and save none of the
+/// server's.
+const SLOW_NS: u64 = 10_000_000;
 
 impl Forward {
     /// Number of bytes of the reply that are in the pipe.
@@ -27,11 +33,12 @@ impl Forward {
     /// Returns whether what comes next of the reply goes through the pipe, and gets one if it does.
     pub(super) fn splices(&mut self, output: &Output, context: &mut WorkerContext) -> bool {
         if self.piped_bytes() > 0 {
-            return true;
+            return !self.leaves_pipe(context);
         }
         let passable_bytes = self.exchange.passable_bytes();
         // A copy for the cache needs the bytes.
-        if passable_bytes == 0 || self.is_copying() || output.written < output.bytes.len() {
+        let is_first = output.written == output.bytes.len() && output.queue.is_empty();
+        if passable_bytes == 0 || self.is_copying() || !is_first {
             return false;
         }
         if !self.is_of_kernel(context) {
@@ -43,10 +50,25 @@ impl Forward {
         self.pipe.is_some()
     }
 
+    /// Returns when a client that has not taken what is in the pipe is slow, so that memory takes
+    /// what is left of the reply, nanoseconds; `None` if that would not free a place.
+    pub(super) fn slow_from_ns(&self, context: &WorkerContext) -> Option<u64> {
+        let bytes_max = context.config.upstreams[self.upstream].reply_buffer_max as u64;
+        let left = self.exchange.passable_bytes();
+        let frees = self.place == Place::Has && (1..=bytes_max).contains(&left);
+        (frees && self.piped_bytes() > 0).then_some(self.pipe_filled_ns.saturating_add(SLOW_NS))
+    }
+
+    /// Returns whether memory takes what follows the bytes in the pipe.
+    pub(super) fn leaves_pipe(&self, context: &WorkerContext) -> bool {
+        self.slow_from_ns(context).is_some_and(|slow_ns| slow_ns <= context.now_ns())
+    }
+
     /// Moves what there is of the reply into the pipe, once that is empty. Returns whether there
     /// was any.
     pub(super) fn fill_pipe(&mut self, context: &mut WorkerContext) -> Result<bool, Failure> {
         let count = self.exchange.passable_bytes().min(FILL_BYTES_MAX) as usize;
+        let now_ns = context.now_ns();
         let (Some(pipe), Some(upstreams)) = (&mut self.pipe, &mut context.upstreams) else {
             return Ok(false);
         };
@@ -62,6 +84,7 @@ impl Forward {
             Ok(0) => Err(Failure::BrokeOff),
             Ok(bytes) => {
                 self.exchange.note_passed(bytes);
+                self.pipe_filled_ns = now_ns;
                 context.counters.upstream_spliced_bytes.add(bytes as u64);
                 Ok(true)
             }

@@ -9,6 +9,7 @@ mod cache_store;
 pub(crate) mod connection;
 pub(crate) mod connection_io;
 pub(crate) mod forward;
+mod forward_content;
 mod forward_failure;
 pub(crate) mod forward_io;
 mod forward_splice;

@@ -9,11 +9,11 @@ use weir_tls::client::Failure as TlsFailure;
 
 use super::forward_failure::Failure;
 use crate::context::WorkerContext;
-use crate::context::forwarded::Forward;
+use crate::context::forwarded::{Forward, Place};
 use crate::context::output::Output;
 use crate::upstream::Reuse;
 
-/// Maximum number of bytes of a reply that wait for the client.
+/// Maximum number of bytes of a reply that wait in the output; more wait in its queue.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum number of connections tried for one request.
@@ -106,6 +106,7 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
             }
             server.blocked[1] = bytes < unsent.len();
             forward.exchange.note_sent(bytes);
+            forward.release_content();
             Ok(bytes > 0)
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -130,21 +131,21 @@ pub(super) fn receive_reply(
         return Ok(false);
     };
     let Some(server) = upstreams.sockets.get(slot) else { return Err(Failure::BrokeOff) };
-    if !server.is_ready || output.bytes.len() - output.written >= output_bytes_max(forward) {
+    if !server.is_ready {
         return Ok(false);
     }
-    if output.written >= OUTPUT_BYTES_MAX {
-        output.bytes.drain(..output.written);
-        output.written = 0;
-    }
-    let bytes = match server.read(&mut context.scratch) {
+    let is_queued = !goes_to_output(forward, output);
+    let Some((out, room)) = room(forward, output, context) else { return Ok(false) };
+    let server = context.upstreams.as_mut().and_then(|upstreams| upstreams.sockets.get(slot));
+    let Some(server) = server else { return Err(Failure::BrokeOff) };
+    let bytes = match server.read(context.scratch.get_mut(..room).unwrap_or_default()) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
         Err(_) => return Err(if server.is_new { Failure::Unreachable } else { Failure::BrokeOff }),
     };
     if bytes == 0 {
         let is_new = server.is_new;
-        return match forward.exchange.end(&mut output.bytes) {
+        return match forward.exchange.end(out) {
             Ok(()) => Ok(true),
             Err(_) if is_new => Err(Failure::Unreachable),
             Err(_) => Err(Failure::BrokeOff),
@@ -164,28 +165,71 @@ pub(super) fn receive_reply(
         cache_control: lines.cache_control,
     };
     let received = context.scratch.get(..bytes).unwrap_or_default();
-    let taken = forward.exchange.receive(received, &mut output.bytes, &facts);
+    let before = out.len();
+    let taken = forward.exchange.receive(received, out, &facts);
     let taken = taken.map_err(|_| Failure::Malformed)?;
     if forward.exchange.part() == ReplyPart::Held {
-        forward.handle_held_head(&mut output.bytes, context);
+        forward.handle_held_head(out, context);
         // The head that was to be added to is written.
         let facts = ReplyFacts { close, ..ReplyFacts::default() };
-        let (rest, before) = (context.scratch.get(taken..bytes), output.bytes.len());
+        let (rest, before) = (context.scratch.get(taken..bytes), out.len());
         let rest = rest.unwrap_or_default();
-        let received = forward.exchange.receive(rest, &mut output.bytes, &facts);
+        let received = forward.exchange.receive(rest, out, &facts);
         received.map_err(|_| Failure::Malformed)?;
         if forward.has_answer() {
-            output.bytes.truncate(before);
+            out.truncate(before);
         }
+    }
+    if is_queued {
+        context.counters.proxy_buffered_bytes.add((out.len() - before) as u64);
     }
     forward.check_copy(context);
     Ok(true)
 }
 
-/// Returns the maximum number of bytes of a reply that wait for the client. While it is copied, as
-/// many may wait as are copied, because others may wait for its end.
-pub(super) fn output_bytes_max(forward: &Forward) -> usize {
-    if forward.is_copying() { usize::MAX } else { OUTPUT_BYTES_MAX }
+/// Returns where what comes next of a reply is appended, and how much of it there is room for.
+fn room<'o>(
+    forward: &Forward,
+    output: &'o mut Output,
+    context: &WorkerContext,
+) -> Option<(&'o mut Vec<u8>, usize)> {
+    let bytes_max = context.scratch.len();
+    if goes_to_output(forward, output) {
+        if output.written >= OUTPUT_BYTES_MAX {
+            output.bytes.drain(..output.written);
+            output.written = 0;
+        }
+        return Some((&mut output.bytes, bytes_max));
+    }
+    let upstreams = context.upstreams.as_ref().filter(|_| may_queue(forward))?;
+    let buffer_max = context.config.upstreams[forward.upstream].reply_buffer_max;
+    let (out, room) = output.queue.tail(upstreams.buffers(), buffer_max)?;
+    Some((out, room.min(bytes_max)))
+}
+
+/// Returns whether there is room for more of a reply.
+pub(super) fn has_room(forward: &Forward, output: &Output, context: &WorkerContext) -> bool {
+    if forward.piped_bytes() > 0 && !forward.leaves_pipe(context) {
+        return false;
+    }
+    let bytes_max = context.config.upstreams[forward.upstream].reply_buffer_max;
+    let pool = context.upstreams.as_ref().map(|upstreams| upstreams.buffers());
+    goes_to_output(forward, output)
+        || may_queue(forward) && pool.is_some_and(|pool| output.queue.may_take(pool, bytes_max))
+}
+
+/// Returns whether what comes next of a reply is appended to the output. While it is copied, as
+/// many bytes may wait there as are copied, because others may wait for its end.
+fn goes_to_output(forward: &Forward, output: &Output) -> bool {
+    let is_first = forward.piped_bytes() == 0 && output.queue.is_empty();
+    let has_room = output.bytes.len() - output.written < OUTPUT_BYTES_MAX;
+    forward.is_copying() || is_first && has_room
+}
+
+/// Returns whether what the output has no room for waits in its queue: only for the sake of a
+/// place, which another protocol and a stream of events have given back.
+fn may_queue(forward: &Forward) -> bool {
+    forward.place == Place::Has
 }
 
 /// Gives up a connection that has failed, so that another is tried; not for a client that has gone.

@@ -1,6 +1,7 @@
 //! The other servers to which requests are forwarded, as one loop sees them: its connections to
 //! them, and what became of its requests that waited for a place.
 
+pub(crate) mod buffers;
 mod caching;
 pub(crate) mod checker;
 mod health;
@@ -24,6 +25,7 @@ use weir_sys::{client, socket};
 use weir_tls::client::ClientSession;
 
 use crate::config::{Config, UpstreamAddress, UpstreamServer};
+use buffers::BufferPool;
 use shared::{Grant, Landing, SharedUpstreams, Whose};
 use sockets::Sockets;
 
@@ -107,6 +109,11 @@ impl Upstreams {
         if pipe.held() == 0 && self.pipes.len() < PIPES_MAX {
             self.pipes.push(pipe);
         }
+    }
+
+    /// Returns the memory in which replies wait for slow clients.
+    pub(crate) fn buffers(&self) -> &Arc<BufferPool> {
+        &self.shared.buffers
     }
 
     /// Returns a number for a request, unlike that of any before.

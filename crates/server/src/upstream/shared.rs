@@ -14,6 +14,7 @@ use weir_stats::Counters;
 use weir_stats::page::{UPSTREAM_WORDS, UpstreamState};
 use weir_sys::waker::Waker;
 
+use super::buffers::BufferPool;
 use super::health::{Health, WHOLE};
 use crate::config::Config;
 
@@ -83,6 +84,8 @@ pub(crate) struct SharedUpstreams {
     mailboxes: Vec<Mailbox>,
     /// The cache of replies, if there is one.
     pub(super) cache: Option<Cache<Whose>>,
+    /// Memory in which replies wait for slow clients.
+    pub(super) buffers: Arc<BufferPool>,
     /// Checks so far: all, and those that a server failed.
     checks: [AtomicU64; 2],
 }
@@ -120,6 +123,7 @@ impl SharedUpstreams {
             upstreams: upstreams.collect(),
             mailboxes: (0..config.workers.max(1)).map(|_| Mailbox::default()).collect(),
             cache: config.cache.as_ref().map(|cache| Cache::new(cache.bounds)),
+            buffers: Arc::new(BufferPool::new(config.buffers_bytes_max)),
             checks: [0.into(), 0.into()],
         }
     }
@@ -263,6 +267,7 @@ impl SharedUpstreams {
             let CacheTotals { evicted, stored_bytes } = cache.totals();
             counters.set_proxy_cache([evicted, stored_bytes]);
         }
+        counters.set_proxy_buffers(self.buffers.used_bytes() as u64);
         let [checks, failed] = self.checks.each_ref().map(|count| count.load(Ordering::Relaxed));
         counters.set_upstream_checks([checks, failed]);
     }
@@ -285,6 +290,7 @@ mod tests {
             upstreams: Vec::new(),
             mailboxes: vec![Mailbox::default()],
             cache: None,
+            buffers: Arc::new(BufferPool::new(0)),
             checks: [0.into(), 0.into()],
         };
         let whose = Whose { loop_index: 0, token: Token::default(), serial: 1 };

@@ -181,6 +181,7 @@ fn plain() -> Config {
         sites: None,
         site_roots: Vec::new(),
         high_priority: Vec::new(),
+        buffers_bytes_max: 0,
         cache: None,
         trusted: Vec::new(),
         proxy_protocol_in: false,
