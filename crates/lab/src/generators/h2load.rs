@@ -10,8 +10,8 @@ use crate::allow_list::{AllowList, Syntax, ValueShape};
 use crate::environment::Side;
 use crate::record::{LoadResult, Times};
 
-/// More requests per second than it makes with a connection for each.
-const CONNECTIONS_PER_S_MAX: f64 = 6_000.0;
+/// More requests per second than it makes with a full handshake for each, on one processor.
+const CONNECTIONS_PER_S_MAX: f64 = 4_000.0;
 
 /// Options that an experiment may set: the cipher suites that it offers. Of others that the lab
 /// does not set itself, some name files and others are free text.
