@@ -39,7 +39,7 @@ pub struct CheckResult {
 
 /// Programs that experiments start: name, flags that print the version, the command that installs
 /// it (on Debian), and what is lost without it.
-const PROGRAMS: [[&str; 4]; 14] = [
+const PROGRAMS: [[&str; 4]; 15] = [
     ["ip", "-V", "apt install iproute2", "network namespaces cannot be joined: loopback only"],
     ["nginx", "-v", "apt install nginx-light", "comparisons with nginx are left out"],
     ["h2o", "--version", "apt install h2o", "comparisons with h2o are left out"],
@@ -68,6 +68,12 @@ const PROGRAMS: [[&str; 4]; 14] = [
         "the papers' own generator checks ours nowhere",
     ],
     ["wrk", "-v", "apt install wrk", "no second closed-loop generator checks ours"],
+    [
+        "h2load",
+        "--version",
+        "apt install nghttp2-client",
+        "no third generator's cost over TLS is compared with ours",
+    ],
     ["ab", "-V", "apt install apache2-utils", "no third generator's cost is compared with ours"],
     ["strace", "-V", "apt install strace", "other servers' system calls are not counted"],
 ];

@@ -62,6 +62,29 @@ fn each_connection_is_one_of_the_server_s_and_costs_the_packets_of_any_other() {
 }
 
 #[test]
+fn tls_is_spoken_on_it_as_on_the_kernel_s() {
+    on_a_link(|| {
+        let root = Root::new();
+        root.write("large", vec![7_u8; 100_000]);
+        let listen = format!("https://{SERVER_V4}:0");
+        let server = Server::start(WEIR, &["--listen", &listen, "--tls-self-signed"], &root);
+        let url = format!("https://{}/large", server.authority());
+        let client = format!("--stack packet --interface {INTERFACE} --source {CLIENTS_V4}");
+        for (options, resumed) in [("", 0..=0), ("--tls-resume", 1..=99)] {
+            let common = "--quiet --insecure --rate 100 --num 100 --timeout 20s";
+            let ran = load(WEIR, &format!("{common} {client} {options}"), &url);
+            assert_eq!((ran.count("replies"), ran.count("handshakes")), (100, 100), "{ran:?}");
+            assert!(resumed.contains(&ran.count("handshakes_resumed")), "{ran:?}");
+            assert!(
+                ran.json["packets"]["violations"].as_object().unwrap().values().all(|n| n == 0)
+            );
+        }
+        let total = &server.stop().stats()["total"];
+        assert_eq!(count(total, "tls_full") + count(total, "tls_resumed"), 200);
+    });
+}
+
+#[test]
 fn what_is_lost_reordered_and_doubled_is_received_whole() {
     on_a_link(|| {
         let root = Root::with_hello();

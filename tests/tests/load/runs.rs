@@ -310,6 +310,37 @@ mod memory {
         let late_kb = running.resident_kb();
         assert!(late_kb <= early_kb + GROWTH_MAX_KB, "{early_kb} kB, then {late_kb} kB");
     }
+
+    /// Number of idle connections that are measured together.
+    const IDLE: u64 = 2000;
+
+    /// Maximum size of an idle connection with TLS, bytes; measured are 4.5 kB.
+    const IDLE_MAX_BYTES: u64 = 8000;
+
+    /// Returns the resident memory of a load that holds idle connections, all of which are open.
+    fn resident_kb_with(idle: u64) -> u64 {
+        let root = Root::with_hello();
+        let options = ["--listen", "https://127.0.0.1:0", "--tls-self-signed", "--access-log", "-"];
+        let server = Server::start(WEIR, &options, &root);
+        let mut command = Command::new(WEIR);
+        let options = "load --quiet --insecure --rate 20 --duration 600 --timeout 20s";
+        command.args(options.split_whitespace()).args(["--idle", &idle.to_string()]);
+        command.arg(format!("https://{}/hello.txt", server.authority()));
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let running = Running(child);
+        // The first request comes when the idle connections are open.
+        until("some requests were answered", || server.stdout_so_far().lines().count() >= 10);
+        assert!(server.open_connections() as u64 >= idle);
+        running.resident_kb()
+    }
+
+    #[test]
+    fn an_idle_connection_with_tls_keeps_no_buffers() {
+        let grown_kb = resident_kb_with(IDLE).saturating_sub(resident_kb_with(0));
+        let bytes = grown_kb * 1024 / IDLE;
+        println!("an idle connection with TLS takes {bytes} bytes");
+        assert!(bytes <= IDLE_MAX_BYTES, "{bytes} bytes");
+    }
 }
 
 mod files {

@@ -21,11 +21,24 @@ pub enum Generator {
     Wrk,
     /// ab(1): closed loop.
     Ab,
+    /// h2load(1), in HTTP/1.1: closed loop.
+    H2load,
 }
 
 impl Generator {
     /// All load generators.
-    pub const ALL: [Self; 5] = [Self::Weir, Self::Packet, Self::Httperf, Self::Wrk, Self::Ab];
+    pub const ALL: [Self; 6] =
+        [Self::Weir, Self::Packet, Self::Httperf, Self::Wrk, Self::Ab, Self::H2load];
+
+    /// Returns whether it makes closed loops alone.
+    pub fn is_closed_loop(self) -> bool {
+        matches!(self, Self::Wrk | Self::Ab | Self::H2load)
+    }
+
+    /// Returns whether it loads servers with TLS.
+    pub fn speaks_tls(self) -> bool {
+        self.is_weir() || matches!(self, Self::Wrk | Self::H2load)
+    }
 
     /// Returns whether it is `weir load`, with either TCP.
     pub fn is_weir(self) -> bool {
@@ -121,7 +134,7 @@ pub struct LoadSpec {
     /// Longest time that received packets wait to be handled together, microseconds: of generator
     /// packet alone. Its packets are then left to the processors that send them.
     pub coalesce_us: Option<Count>,
-    /// Additional options of `weir load` or httperf.
+    /// Additional options of `weir load`, httperf or h2load.
     pub options: Vec<String>,
 }
 

@@ -36,7 +36,7 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     if request.gzip {
         arguments.push("-HAccept-Encoding: gzip".to_owned());
     }
-    arguments.push(format!("http://{}{}", request.server, request.path("ab")?));
+    arguments.push(request.url("ab")?);
     let window = (Duration::ZERO, seconds(duration_s)?);
     Ok(Invocation { program: installed("ab")?, arguments, window })
 }

@@ -2,6 +2,7 @@
 //! report in the lab's terms.
 
 mod ab;
+mod h2load;
 mod httperf;
 mod mix;
 mod request;
@@ -44,6 +45,7 @@ pub fn version(generator: Generator) -> Result<String, String> {
         Generator::Httperf => ("httperf", &["--version", "--help"][..]),
         Generator::Wrk => ("wrk", &["-v"][..]),
         Generator::Ab => ("ab", &["-V"][..]),
+        Generator::H2load => ("h2load", &["--version"][..]),
     };
     let version = programs::version_of(&installed(name)?, flags);
     let version = version.ok_or_else(|| format!("{name} does not say its version"))?;
@@ -57,6 +59,7 @@ pub(crate) fn allow_list(generator: Generator) -> &'static AllowList {
         Generator::Httperf => &httperf::ALLOWED,
         Generator::Wrk => &wrk::ALLOWED,
         Generator::Ab => &ab::ALLOWED,
+        Generator::H2load => &h2load::ALLOWED,
     }
 }
 
@@ -80,6 +83,9 @@ pub fn start(request: &LoadRequest<'_>) -> Result<RunningLoad, String> {
             (wrk::invocation(request)?, |output, _| wrk::result(output.of_success()?))
         }
         Generator::Ab => (ab::invocation(request)?, |output, _| ab::result(output.of_success()?)),
+        Generator::H2load => {
+            (h2load::invocation(request)?, |output, _| h2load::result(output.of_success()?))
+        }
     };
     let environment = request.environment;
     environment

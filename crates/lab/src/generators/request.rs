@@ -84,13 +84,19 @@ impl LoadRequest<'_> {
         if self.replay.is_some() {
             return Err(format!("{name} replays no log"));
         }
-        if self.tls {
-            return Err(format!("{name} is not used with TLS here: weir load is"));
+        if self.tls && !self.load.generator.speaks_tls() {
+            return Err(format!("{name} is not used with TLS here: weir load, wrk and h2load are"));
         }
         if self.spike.is_some() || self.timeline_ms.is_some() || self.twice_s.is_some() {
             return Err(format!("{name} has no spikes, no timelines and no sessions of its own"));
         }
         Ok(())
+    }
+
+    /// Returns the URL of the workload's only file.
+    pub(super) fn url(&self, name: &str) -> Result<String, String> {
+        let scheme = if self.tls { "https" } else { "http" };
+        Ok(format!("{scheme}://{}{}", self.server, self.path(name)?))
     }
 
     /// Returns the time bins in which the outcome is recorded, if it is.
@@ -168,7 +174,11 @@ pub(super) fn of_closed_loop(
 }
 
 pub(super) fn installed(name: &str) -> Result<PathBuf, String> {
-    let package = if name == "ab" { "apache2-utils" } else { name };
+    let package = match name {
+        "ab" => "apache2-utils",
+        "h2load" => "nghttp2-client",
+        other => other,
+    };
     programs::find(name)
         .ok_or_else(|| format!("{name} is not installed: Debian's package {package} has it"))
 }

@@ -119,9 +119,9 @@ fn httperf_reports_a_plausible_load() {
 }
 
 #[test]
-fn wrk_and_ab_report_a_closed_loop() {
+fn generators_of_closed_loops_report_one() {
     let Some(weir) = loopback::weir() else { return };
-    for generator in [Generator::Wrk, Generator::Ab] {
+    for generator in Generator::ALL.into_iter().filter(|it| it.is_closed_loop()) {
         if let Err(why) = version(generator) {
             eprintln!("{why}: skipped");
             continue;

@@ -57,7 +57,7 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     if load.arrivals.is_some() {
         return Err("wrk is a closed loop: it has no law of arrivals".to_owned());
     }
-    let path = request.path("wrk")?;
+    let url = request.url("wrk")?;
     let script = request.dir.join("wrk.lua");
     fs::write(&script, SCRIPT)
         .map_err(|error| format!("cannot write {}: {error}", script.display()))?;
@@ -78,7 +78,7 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
         arguments.push("--header=Accept-Encoding: gzip".to_owned());
     }
     arguments.extend(load.options.iter().cloned());
-    arguments.push(format!("http://{}{path}", request.server));
+    arguments.push(url);
     let window = (Duration::ZERO, request::seconds(seconds)?);
     Ok(Invocation { program: installed("wrk")?, arguments, window })
 }

@@ -296,7 +296,11 @@ at = [2.5, "peak"]
             ("rate = 50", "", "sweep idle: it needs a rate, or load.closed"),
             ("rate = 50", "rate = 50\nload.closed = 1", "sweep idle: it has a rate and a closed"),
             ("rate = 50", "rate = -1", "rate: -1 is not positive"),
-            ("rate = 50", "rate = 1\nload.generator = \"wrk\"", "wrk and ab make closed loops"),
+            (
+                "rate = 50",
+                "rate = 1\nload.generator = \"wrk\"",
+                "wrk, ab and h2load make closed loops",
+            ),
             (
                 "rate = 50",
                 "load = { closed = 1, generator = \"httperf\" }",

@@ -22,8 +22,8 @@ pub(super) fn sweep(experiment: &Experiment, sweep: &Sweep) -> Result<(), String
     let mut servers = servers.iter().filter_map(|index| experiment.server.get(*index));
     day::sweep(sweep, servers.clone())?;
     must(
-        sweep.load.generator.is_weir() || !servers.clone().any(|one| one.tls().is_some()),
-        || format!("sweep {id}: a server with TLS is for weir load alone"),
+        sweep.load.generator.speaks_tls() || !servers.clone().any(|one| one.tls().is_some()),
+        || format!("sweep {id}: a server with TLS is for weir load, wrk and h2load"),
     )?;
     if !sweep.load.mix.is_empty() {
         return load::mix(sweep, servers);
@@ -93,9 +93,8 @@ fn rates(sweep: &Sweep) -> Result<(), String> {
             format!("sweep {id}: it has a rate and a closed loop, which has none")
         })?;
     }
-    let closed = matches!(load.generator, Generator::Wrk | Generator::Ab);
-    must(!closed || load.pace != Pace::Open, || {
-        format!("sweep {id}: wrk and ab make closed loops, so they need load.closed")
+    must(!load.generator.is_closed_loop() || load.pace != Pace::Open, || {
+        format!("sweep {id}: wrk, ab and h2load make closed loops, so they need load.closed")
     })?;
     must(load.generator != Generator::Httperf || load.pace == Pace::Open, || {
         format!("sweep {id}: httperf makes open loops, so load.closed is not for it")

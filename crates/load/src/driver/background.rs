@@ -205,7 +205,7 @@ impl<'a, K> Background<'a, K> {
         let pair = self.config.pair(self.next_pair).ok_or(io::ErrorKind::AddrNotAvailable)?;
         let mut stream = Stream::new(stack.open(pair, kind.purpose())?);
         if let Some(tls) = tls {
-            stream.secure(tls);
+            stream.secure(tls).map_err(io::Error::other)?;
         }
         Ok(stream)
     }
@@ -384,7 +384,7 @@ fn read<S: Stack>(
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Read::Nothing),
         Err(error) => return Err(error),
     };
-    let delivered = stream.deliver(buffer.get(..bytes).unwrap_or_default(), |delivery| {
+    let delivered = stream.deliver(buffer.get_mut(..bytes).unwrap_or_default(), |delivery| {
         if received(delivery) { Action::Read } else { Action::Close }
     });
     Ok(if delivered == Ok(Action::Read) { Read::Some } else { Read::Ended })

@@ -8,29 +8,22 @@
 //! reads, and one that carries no content (a ticket, an alert, an update of keys) delivers nothing.
 //! Nothing that was decrypted is left inside for the next read: the socket would not report it.
 
-use std::io::{self, BufRead, Write};
+mod tls;
 
-use rustls::{ClientConnection, Error, HandshakeKind};
+use std::io;
 
+use rustls::Error;
+use rustls::client::UnbufferedClientConnection;
+
+use self::tls::Tls;
 use super::action::Action;
 use super::stack::Stack;
-
-/// Plaintext encrypted at a time: a record (RFC 8446 section 5.1).
-const RECORD_BYTES: usize = 16 << 10;
+pub(super) use tls::Delivery;
 
 /// A stream. It is closed by [`Stream::close`].
 pub(super) struct Stream<K> {
     socket: K,
     tls: Option<Box<Tls>>,
-}
-
-/// The TLS of a stream.
-struct Tls {
-    connection: ClientConnection,
-    /// Ciphertext that the stack has not taken yet.
-    unsent: Vec<u8>,
-    /// Plaintext among it that was not reported as sent.
-    held: usize,
 }
 
 /// Progress of a handshake.
@@ -55,16 +48,6 @@ pub(super) enum HandshakeFailure {
     Tls(Error),
 }
 
-/// What a stream delivers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Delivery<'a> {
-    /// Bytes; none at the end of the stream.
-    Bytes(&'a [u8]),
-    /// The server's word that it sends no more (close_notify, RFC 8446 section 6.1). The end of the
-    /// connection is to follow.
-    CloseNotify,
-}
-
 impl<K> Stream<K> {
     /// Creates the stream of a socket that was opened.
     pub(super) fn new(socket: K) -> Self {
@@ -82,8 +65,12 @@ impl<K> Stream<K> {
     }
 
     /// Puts TLS into the stream, before anything is sent.
-    pub(super) fn secure(&mut self, connection: ClientConnection) {
-        self.tls = Some(Box::new(Tls { connection, unsent: Vec::new(), held: 0 }));
+    ///
+    /// # Errors
+    /// None that the server could cause.
+    pub(super) fn secure(&mut self, connection: UnbufferedClientConnection) -> Result<(), Error> {
+        self.tls = Some(Box::new(Tls::new(connection)?));
+        Ok(())
     }
 
     /// Returns whether there is TLS in the stream.
@@ -93,13 +80,12 @@ impl<K> Stream<K> {
 
     /// Returns whether a handshake is under way.
     pub(super) fn is_handshaking(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.connection.is_handshaking())
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
     /// Returns whether the server has left out the word that it sends no more.
-    pub(super) fn is_cut_off(&mut self) -> bool {
-        // Only a stream that was ended by that word has an end here.
-        self.tls.as_mut().is_some_and(|tls| tls.connection.reader().fill_buf().is_err())
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| !tls.server_has_ended())
     }
 
     /// Continues the handshake, as far as it goes without waiting: sends what is to be sent and,
@@ -131,14 +117,13 @@ impl<K> Stream<K> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(waits(false)),
                 Err(error) => return Err(HandshakeFailure::Socket(error)),
             };
-            if let Err(error) = tls.take_in(buffer.get(..bytes).unwrap_or_default()) {
+            if let Err(error) = tls.take_in(buffer.get_mut(..bytes).unwrap_or_default()) {
                 // The alert that says what is wrong; the connection ends either way.
                 let _ = tls.flush(&self.socket, stack);
                 return Err(HandshakeFailure::Tls(error));
             }
-            if !tls.connection.is_handshaking() {
-                let resumed = tls.connection.handshake_kind() == Some(HandshakeKind::Resumed);
-                return Ok(Handshake { resumed: Some(resumed), ..waits(false) });
+            if !tls.is_handshaking() {
+                return Ok(Handshake { resumed: Some(tls.is_resumed()), ..waits(false) });
             }
             if !tls.flush(&self.socket, stack).map_err(HandshakeFailure::Socket)?.0 {
                 return Ok(waits(true));
@@ -176,10 +161,7 @@ impl<K> Stream<K> {
 
     /// Returns whether TLS has something to send of its own accord.
     pub(super) fn wants_flush(&self) -> bool {
-        let Some(tls) = &self.tls else { return false };
-        // Before the handshake is done, and of what is being written, another is to send the rest.
-        let is_own = tls.held == 0 && !tls.connection.is_handshaking();
-        is_own && (!tls.unsent.is_empty() || tls.connection.wants_write())
+        self.tls.as_ref().is_some_and(|tls| tls.wants_flush())
     }
 
     /// Reads from the socket, into `buffer`, what [`Stream::deliver`] turns into content.
@@ -202,7 +184,7 @@ impl<K> Stream<K> {
     /// expected.
     pub(super) fn deliver(
         &mut self,
-        bytes: &[u8],
+        bytes: &mut [u8],
         mut received: impl FnMut(Delivery<'_>) -> Action,
     ) -> Result<Action, Error> {
         match &mut self.tls {
@@ -223,131 +205,17 @@ impl<K> Stream<K> {
         if let Some(tls) = &mut self.tls
             && !reset
             && !is_silent
-            && !tls.connection.is_handshaking()
+            && !tls.is_handshaking()
         {
-            tls.connection.send_close_notify();
+            tls.end();
             // The connection ends, whether there is room for it or not.
             let _ = tls.flush(&self.socket, stack);
             // With bytes unread a close would be a reset (RFC 2525 section 2.17); tickets may have
             // come behind the last reply.
             if let Ok(bytes @ 1..) = stack.read(&self.socket, buffer) {
-                let _ = tls.take_in(&buffer[..bytes]);
+                let _ = tls.take_in(&mut buffer[..bytes]);
             }
         }
         stack.close(self.socket, reset);
     }
-}
-
-impl Tls {
-    /// Sends what there is to send; returns whether that was all, and the number of bytes.
-    fn flush<S: Stack>(&mut self, socket: &S::Socket, stack: &mut S) -> io::Result<(bool, usize)> {
-        while self.connection.wants_write() {
-            self.connection.write_tls(&mut self.unsent)?;
-        }
-        if self.unsent.is_empty() {
-            return Ok((true, 0));
-        }
-        let sent = match stack.write(socket, &self.unsent) {
-            Ok(sent) => sent,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            Err(error) => return Err(error),
-        };
-        if sent < self.unsent.len() {
-            self.unsent.drain(..sent);
-            return Ok((false, sent));
-        }
-        // An idle connection keeps no buffer.
-        self.unsent = Vec::new();
-        Ok((true, sent))
-    }
-
-    fn write<S: Stack>(
-        &mut self,
-        socket: &S::Socket,
-        stack: &mut S,
-        bytes: &[u8],
-    ) -> io::Result<usize> {
-        let mut written = 0;
-        loop {
-            if !self.flush(socket, stack)?.0 {
-                break;
-            }
-            written += std::mem::take(&mut self.held);
-            let rest = bytes.get(written..).unwrap_or_default();
-            if rest.is_empty() {
-                return Ok(written);
-            }
-            let record = rest.get(..RECORD_BYTES).unwrap_or(rest);
-            self.held = self.connection.writer().write(record)?;
-        }
-        if written > 0 { Ok(written) } else { Err(io::ErrorKind::WouldBlock.into()) }
-    }
-
-    /// Takes in ciphertext, and keeps what content there is in it.
-    fn take_in(&mut self, mut ciphertext: &[u8]) -> Result<(), Error> {
-        while !ciphertext.is_empty() {
-            if self.take_some(&mut ciphertext)? {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes in some ciphertext, and returns whether the server has said that it sends no more:
-    /// what is behind that is not taken.
-    fn take_some(&mut self, ciphertext: &mut &[u8]) -> Result<bool, Error> {
-        match self.connection.read_tls(ciphertext) {
-            Ok(0) => return Ok(true),
-            Ok(_) => {}
-            // A message that is larger than any may be.
-            Err(error) => return Err(Error::General(error.to_string())),
-        }
-        self.connection.process_new_packets().map(|state| state.peer_has_closed())
-    }
-
-    fn deliver(
-        &mut self,
-        mut ciphertext: &[u8],
-        received: &mut dyn FnMut(Delivery<'_>) -> Action,
-    ) -> Result<Action, Error> {
-        let is_end = ciphertext.is_empty();
-        // Something may have come with the end of the handshake.
-        let mut action = self.deliver_content(Action::Read, received);
-        while !ciphertext.is_empty() {
-            let has_ended = match self.take_some(&mut ciphertext) {
-                Ok(has_ended) => has_ended,
-                Err(_) if action != Action::Read => return Ok(action.and_close()),
-                Err(error) => return Err(error),
-            };
-            action = self.deliver_content(action, received);
-            if has_ended {
-                return Ok(next(action, Delivery::CloseNotify, received));
-            }
-        }
-        Ok(if is_end { next(action, Delivery::Bytes(b""), received) } else { action })
-    }
-
-    /// Delivers the content that is kept.
-    fn deliver_content(
-        &mut self,
-        mut action: Action,
-        received: &mut dyn FnMut(Delivery<'_>) -> Action,
-    ) -> Action {
-        let mut reader = self.connection.reader();
-        while let Ok(content @ [_, ..]) = reader.fill_buf() {
-            let bytes = content.len();
-            action = next(action, Delivery::Bytes(content), received);
-            reader.consume(bytes);
-        }
-        action
-    }
-}
-
-/// Delivers, if anything is still expected; else the connection is of no further use.
-fn next(
-    action: Action,
-    delivery: Delivery<'_>,
-    received: &mut dyn FnMut(Delivery<'_>) -> Action,
-) -> Action {
-    if action == Action::Read { received(delivery) } else { action.and_close() }
 }

@@ -8,9 +8,9 @@ mod tickets;
 
 use std::sync::Arc;
 
-use rustls::client::Resumption;
+use rustls::client::{Resumption, UnbufferedClientConnection};
 use rustls::pki_types::ServerName;
-use rustls::{AlertDescription, ClientConfig, ClientConnection, Error};
+use rustls::{AlertDescription, ClientConfig, Error};
 
 pub use self::setup::{TlsRequest, Version, prepare};
 pub use self::suites::suite_names;
@@ -51,8 +51,8 @@ impl Connector {
     ///
     /// # Errors
     /// No random numbers are to be had.
-    pub(crate) fn connect(&self) -> Result<ClientConnection, Error> {
-        ClientConnection::new(Arc::clone(&self.config), self.server_name.clone())
+    pub(crate) fn connect(&self) -> Result<UnbufferedClientConnection, Error> {
+        UnbufferedClientConnection::new(Arc::clone(&self.config), self.server_name.clone())
     }
 }
 

@@ -92,7 +92,8 @@ impl<S: Stack> Worker<'_, S> {
             Ok(())
         } else {
             // Only now: the connect is on its way while the keys are made.
-            connector.connect().map(|tls| stream.secure(tls)).map_err(HandshakeFailure::Tls)
+            let tls = connector.connect();
+            tls.and_then(|tls| stream.secure(tls)).map_err(HandshakeFailure::Tls)
         };
         let stack = &mut self.stack;
         let mut result =
@@ -169,7 +170,7 @@ impl<S: Stack> Worker<'_, S> {
                     return exchange.read_failed(&error, now_ns, &mut self.context);
                 }
             };
-            let received = self.buffer.get(..bytes).unwrap_or_default();
+            let received = self.buffer.get_mut(..bytes).unwrap_or_default();
             let read_ns = self.clock.now_ns();
             let received_ns = self.stack.received_ns(stream.socket());
             let received_ns = received_ns.unwrap_or(read_ns).min(read_ns);
@@ -222,7 +223,7 @@ impl<S: Stack> Worker<'_, S> {
 fn deliver<K>(
     exchange: &mut Exchange,
     stream: &mut Stream<K>,
-    bytes: &[u8],
+    bytes: &mut [u8],
     received_ns: u64,
     context: &mut Context<'_>,
 ) -> Action {
