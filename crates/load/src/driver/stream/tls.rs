@@ -286,13 +286,13 @@ impl Tls {
 /// Appends a message of the handshake, or an alert.
 fn encode(mut message: EncodeTlsData<'_, ClientConnectionData>, out: &mut Vec<u8>) {
     // It has not been encoded before, and there is as much room as it asks for.
-    let _ = append(out, 0, |room| message.encode(room).map_err(needed_size));
+    let _ = append(out, 0, |room| message.encode(room).map_err(|error| needed_size(&error)));
 }
 
 /// Maps the error of a message that does not fit to that of a record.
-fn needed_size(error: EncodeError) -> EncryptError {
+fn needed_size(error: &EncodeError) -> EncryptError {
     match error {
-        EncodeError::InsufficientSize(size) => EncryptError::InsufficientSize(size),
+        EncodeError::InsufficientSize(size) => EncryptError::InsufficientSize(*size),
         EncodeError::AlreadyEncoded => EncryptError::EncryptExhausted,
     }
 }
