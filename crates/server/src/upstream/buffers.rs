@@ -1,7 +1,7 @@
 //! Memory in which forwarded replies wait for slow clients, and content of requests for the rest of
 //! it, bounded for all loops together. Who holds some may have more as long as more than that is
-//! left: many slow clients leave room for the next (Choudhury and Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet Switches,
-//! IEEE/ACM Transactions on Networking 6(2), 1998).
+//! left: many slow clients leave room for the next (Choudhury and Hahne, Dynamic Queue Length
+//! Thresholds for Shared-Memory Packet Switches, IEEE/ACM Transactions on Networking 6(2), 1998).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
