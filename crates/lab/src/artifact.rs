@@ -145,16 +145,9 @@ mod tests {
     fn run_folder(dir: &Path, key: &str, complete: bool) {
         let entry = catalogue::of_paper(key).unwrap().remove(0);
         let request = Request {
-            name: key.to_owned(),
             paper: Some(key.to_owned()),
             paper_text: catalogue::paper_text(key).map(str::to_owned),
-            experiments: vec![(entry.id, entry.text)],
-            scale: 1.0,
-            seed: 1,
-            only: Vec::new(),
-            against: None,
-            log: None,
-            precision: None,
+            ..Request::of(key, vec![(entry.id, entry.text)])
         };
         let set_up = serde_json::json!({
             "request": request, "stretches": [], "complete": complete,

@@ -301,7 +301,7 @@ pub struct Trial {
     pub experiment: String,
 }
 
-/// What the trials of a claim that does not hold say.
+/// Result of the trials of a claim that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A changed condition brought the effect back.

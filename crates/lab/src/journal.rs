@@ -59,6 +59,23 @@ impl Request {
     pub fn continues(&self, other: &Self) -> bool {
         *self == Self { precision: self.precision, ..other.clone() }
     }
+
+    /// Creates a request for a run of experiments, names and texts, with nothing else asked for.
+    #[cfg(test)]
+    pub(crate) fn of(name: &str, experiments: Vec<(String, String)>) -> Self {
+        Self {
+            name: name.to_owned(),
+            paper: None,
+            paper_text: None,
+            experiments,
+            scale: 1.0,
+            seed: 1,
+            only: Vec::new(),
+            against: None,
+            log: None,
+            precision: None,
+        }
+    }
 }
 
 /// A part of a run without interruption: from its start or resumption to its end or interruption.
@@ -293,18 +310,8 @@ mod tests {
     use crate::record::{Capacity, CoreTime, Point};
 
     fn request(scale: f64) -> Request {
-        Request {
-            name: "quick".to_owned(),
-            paper: None,
-            paper_text: None,
-            experiments: vec![("quick".to_owned(), "title = 'q'".to_owned())],
-            scale,
-            seed: 1,
-            only: Vec::new(),
-            against: None,
-            log: None,
-            precision: None,
-        }
+        let experiments = vec![("quick".to_owned(), "title = 'q'".to_owned())];
+        Request { scale, ..Request::of("quick", experiments) }
     }
 
     fn capacity(x: f64) -> Line {

@@ -457,18 +457,7 @@ mod tests {
     #[test]
     fn what_is_left_of_a_run_is_without_what_was_measured() {
         let dir = tempfile::tempdir().unwrap();
-        let request = Request {
-            name: "t".to_owned(),
-            paper: None,
-            paper_text: None,
-            experiments: vec![("t".to_owned(), TEXT.to_owned())],
-            scale: 1.0,
-            seed: 1,
-            only: Vec::new(),
-            against: None,
-            log: None,
-            precision: None,
-        };
+        let request = Request::of("t", vec![("t".to_owned(), TEXT.to_owned())]);
         let all_s = left_s(dir.path(), &request).unwrap();
         let steps = plan::steps(&experiments(&request).unwrap(), 1.0, 1);
         let mut journal = Journal::open(dir.path(), &request).unwrap();

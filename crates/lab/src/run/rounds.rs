@@ -116,21 +116,6 @@ above = 1
         vec![("e".to_owned(), Experiment::parse(TEXT).unwrap())]
     }
 
-    fn request() -> Request {
-        Request {
-            name: "e".to_owned(),
-            paper: None,
-            paper_text: None,
-            experiments: Vec::new(),
-            scale: 1.0,
-            seed: 1,
-            only: Vec::new(),
-            against: None,
-            log: None,
-            precision: None,
-        }
-    }
-
     fn line(key: Key, replies_per_s: f64) -> Line {
         let load = LoadResult { valid: true, replies_per_s, ..LoadResult::default() };
         Line::Point(Box::new(Point { key, load, ..Point::default() }))
@@ -149,7 +134,7 @@ above = 1
                 lines.push(line(step.key.clone(), rate(step.key.round)));
             }
         }
-        let mut rounds = Rounds::new(&named, &request()).unwrap();
+        let mut rounds = Rounds::new(&named, &Request::of("e", Vec::new())).unwrap();
         let mut more = Vec::new();
         loop {
             let steps = rounds.next(&named, &lines);
