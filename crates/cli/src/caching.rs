@@ -46,7 +46,7 @@ impl CacheOptions {
         }
         let bounds = CacheConfig {
             bytes_max: self.cache,
-            object_bytes_max: usize::try_from(self.cache_object_max).unwrap_or(usize::MAX),
+            object_bytes_max: values::saturated(self.cache_object_max),
             heuristic: self.cache_heuristic,
         };
         Ok((self.cache > 0).then_some(ReplyCache { bounds, purgers: self.cache_purge }))

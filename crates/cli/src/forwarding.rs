@@ -8,7 +8,7 @@ use weir_server::accept::upstream::{self, UpstreamConfig};
 use weir_server::{HealthCheck, HighPriority, IpNet, Upstream, UpstreamServer, UpstreamTimeouts};
 
 use crate::config_file::{Tables, UpstreamTable};
-use crate::values::{OnOff, ns};
+use crate::values::{OnOff, ns, saturated};
 use options::{ForwardOptions, HostChoice, RouteOptions, UpstreamOptions};
 
 /// Name of the upstream that `weir proxy` makes.
@@ -89,7 +89,7 @@ impl Forwarding {
             upstreams: Vec::new(),
             routes: Vec::new(),
             high_priority: options.high_priority.clone(),
-            buffers_bytes_max: size(options.buffers_total),
+            buffers_bytes_max: saturated(options.buffers_total),
             trusted: options.trusted_proxy.clone(),
             proxy_protocol_in: options.proxy_protocol_in == OnOff::On,
         }
@@ -171,8 +171,8 @@ fn with_servers(name: &str, servers: Vec<UpstreamServer>, options: &UpstreamOpti
         idle_max: options.keep_idle,
         idle_ns: ns(options.keep_idle_for),
         proxy_protocol: options.proxy_protocol_out.map(Into::into),
-        reply_buffer_max: size(options.reply_buffer),
-        request_buffer_max: size(options.request_buffer),
+        reply_buffer_max: saturated(options.reply_buffer),
+        request_buffer_max: saturated(options.request_buffer),
         timeouts: UpstreamTimeouts {
             connect_ns: ns(options.connect_timeout),
             first_byte_ns: ns(options.first_byte_timeout),
@@ -188,10 +188,6 @@ fn with_servers(name: &str, servers: Vec<UpstreamServer>, options: &UpstreamOpti
         }),
         slow_start_ns: ns(options.slow_start),
     }
-}
-
-fn size(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

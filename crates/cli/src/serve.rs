@@ -29,7 +29,7 @@ use crate::options::{
 use crate::print::print_text;
 use crate::running::{self, Fingerprinted, Outputs};
 use crate::sites;
-use crate::values::{OnOff, ns};
+use crate::values::{OnOff, ns, saturated};
 use crate::{Cli, Task, one_sentence};
 
 /// An upstream that stands for those on a command line that is not known.
@@ -222,7 +222,7 @@ fn server_configuration(
         policy,
         syn_filter: options.syn_filter.kind(),
         syn_filter_at: options.syn_filter_at.place(),
-        conns_max: usize::try_from(options.max_conns).unwrap_or(usize::MAX),
+        conns_max: saturated(options.max_conns),
         client_limits: options.clients.limits(arch)?,
         listenq: options.listenq,
         content,

@@ -25,6 +25,11 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "a size is a number of bytes, or one with k, M or G".into())
 }
 
+/// Converts a number of bytes or of connections; the largest there is, if it is larger.
+pub(crate) fn saturated(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
 /// Parses a duration: `50us`, `500ms`, `10s`, `1.5m`, `1h`; a plain number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let units =
