@@ -224,7 +224,8 @@ pub struct Config {
     pub site_roots: Vec<SiteRoot>,
     /// Cache of what upstreams reply; `None` without one.
     pub cache: Option<ReplyCache>,
-    /// Memory in which replies of upstreams wait for slow clients, all loops together, bytes.
+    /// Memory in which replies of upstreams wait for slow clients, and content until it is whole,
+    /// all loops together, bytes.
     pub buffers_bytes_max: usize,
     /// Parts of the site whose requests go first at their upstream.
     pub high_priority: Vec<HighPriority>,

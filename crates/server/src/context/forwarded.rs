@@ -32,7 +32,7 @@ pub(crate) struct Forward {
     /// Number of the request among those of the loop.
     pub serial: u64,
     pub place: Place,
-    /// What the admission is told of the request.
+    /// Description of the request for the admission.
     pub asked: Asked,
     /// Memory of the content that has been taken from the client and not sent.
     pub content_lease: Lease,

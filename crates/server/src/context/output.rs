@@ -25,7 +25,7 @@ pub(crate) struct Output {
     pub body: Option<BodyRange>,
     /// Parts of a multipart body still to come, last first, each with the bytes that precede it.
     later: Vec<(Vec<u8>, BodyRange)>,
-    /// What follows of a forwarded reply.
+    /// Rest of a forwarded reply.
     pub queue: ReplyQueue,
     /// True to close the connection once everything is sent.
     pub close: bool,

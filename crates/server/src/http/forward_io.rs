@@ -280,9 +280,11 @@ trait ForwardingClient: ClientIo {
     ) -> Result<(), Step> {
         for _ in 0..TURNS_MAX {
             // One that has begun to send waits for nothing (RFC 9110 section 10.1.1).
-            if std::mem::take(&mut forward.owes_continue) && self.unread() == 0 {
-                let output = self.output();
-                output.into_iter().for_each(|output| output.bytes.extend_from_slice(CONTINUE));
+            if std::mem::take(&mut forward.owes_continue)
+                && self.unread() == 0
+                && let Some(output) = self.output()
+            {
+                output.bytes.extend_from_slice(CONTINUE);
             }
             let sent = self.send_reply(forward, &mut false, context)?;
             let taken = self.take_content(forward, client_is_ready, context)?;

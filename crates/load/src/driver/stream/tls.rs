@@ -20,7 +20,7 @@ const RECORD_BYTES: usize = 16 << 10;
 /// Room for what encryption adds to a record, or for an alert: more than any cipher suite takes.
 const OVERHEAD_BYTES: usize = 64;
 
-/// What a stream delivers.
+/// Delivery of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Delivery<'a> {
     /// Bytes; none at the end of the stream.
