@@ -11,8 +11,22 @@ const SPAN_NS: u64 = 200_000_000;
 /// Divisor of that window: a saturated loop may have slept for a tenth of it.
 const SLEPT_PART: u64 = 10;
 
+/// Divisor of the delay target: what a loop may sleep until it is judged again.
+const UNSEEN_PART: u64 = 10;
+
 /// Minimum distance between two recorded marks, nanoseconds.
 const STEP_NS: u64 = 5_000_000;
+
+/// Time that a loop has to spare, by its recent sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spare {
+    /// Much: it slept for more than a tenth of the last 200 ms, or less is known of it.
+    Much,
+    /// A moment: it slept within the last delay target, and was busy otherwise.
+    Moment,
+    /// None: it is saturated.
+    None,
+}
 
 /// Account of a loop's recent sleep. It is updated at the start of each accept-phase, and has no
 /// information from before the first.
@@ -36,17 +50,24 @@ impl Busy {
         Self { target_ns, marks: VecDeque::new() }
     }
 
-    /// Updates the account and returns whether the loop is saturated: awake for the whole of the
-    /// last delay target, and for nine tenths of the last 200 ms.
-    pub fn is_saturated(&mut self, now_ns: u64, view: &View) -> bool {
+    /// Updates the account and returns the time to spare: none if the loop was awake for the whole
+    /// of the last delay target, and for nine tenths of the last 200 ms and of what follows until
+    /// it is judged again.
+    pub fn spare(&mut self, now_ns: u64, view: &View) -> Spare {
         self.mark(now_ns, view.slept_ns);
         let Some(before) = self.marks.front().filter(|mark| mark.at_ns + SPAN_NS <= now_ns) else {
-            return false;
+            return Spare::Much;
         };
         // The mark may be older than the stretch: then this is more than was slept in it.
         let slept_ns = view.slept_ns.saturating_sub(before.slept_ns);
         let awake_ns = now_ns.saturating_sub(view.woke_ns);
-        awake_ns >= self.target_ns && slept_ns <= SPAN_NS / SLEPT_PART
+        if slept_ns + self.target_ns / UNSEEN_PART > SPAN_NS / SLEPT_PART {
+            Spare::Much
+        } else if awake_ns < self.target_ns {
+            Spare::Moment
+        } else {
+            Spare::None
+        }
     }
 
     fn mark(&mut self, now_ns: u64, slept_ns: u64) {
@@ -69,19 +90,23 @@ mod tests {
 
     /// Returns whether the loop is saturated after steps of a time awake and a time asleep, ms.
     fn after(steps: impl IntoIterator<Item = (u64, u64)>) -> bool {
+        spare_after(steps) == Spare::None
+    }
+
+    fn spare_after(steps: impl IntoIterator<Item = (u64, u64)>) -> Spare {
         let mut busy = Busy::new(20 * MS);
         let (mut now_ns, mut view) = (0, View::default());
         for (awake_ms, asleep_ms) in steps {
-            busy.is_saturated(now_ns, &view);
+            busy.spare(now_ns, &view);
             now_ns += asleep_ms * MS;
             if asleep_ms > 0 {
                 view.slept_ns += asleep_ms * MS;
                 view.woke_ns = now_ns;
             }
-            busy.is_saturated(now_ns, &view);
+            busy.spare(now_ns, &view);
             now_ns += awake_ms * MS;
         }
-        busy.is_saturated(now_ns, &view)
+        busy.spare(now_ns, &view)
     }
 
     #[test]
@@ -93,8 +118,8 @@ mod tests {
     #[test]
     fn a_loop_that_has_just_slept_is_not() {
         let busy = [(1, 0); 400];
-        assert!(!after(busy.into_iter().chain([(19, 1)])));
-        assert!(after(busy.into_iter().chain([(20, 1)])));
+        assert_eq!(spare_after(busy.into_iter().chain([(19, 1)])), Spare::Moment);
+        assert_eq!(spare_after(busy.into_iter().chain([(20, 1)])), Spare::None);
     }
 
     #[test]
@@ -102,6 +127,7 @@ mod tests {
         let mostly = |asleep_ms| after([(30, asleep_ms); 40]);
         assert!(mostly(2));
         assert!(!mostly(5));
+        assert_eq!(spare_after([(10, 5); 40]), Spare::Much);
     }
 
     #[test]

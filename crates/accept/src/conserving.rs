@@ -1,8 +1,8 @@
 //! The wrapper that keeps a policy to the promise of work conservation.
 
-use crate::{Busy, Decision, PhaseOutcome, Policy, PolicyConfig, Signals, View, Wanted};
+use crate::{Busy, Decision, PhaseOutcome, Policy, PolicyConfig, Signals, Spare, View, Wanted};
 
-/// A policy whose decisions refuse nothing while the loop is not saturated.
+/// A policy whose decisions refuse nothing while the loop has time to spare.
 #[derive(Clone, Debug)]
 pub struct Conserving<P> {
     policy: P,
@@ -22,9 +22,14 @@ impl<P: Policy> Policy for Conserving<P> {
     }
 
     fn decide(&mut self, now_ns: u64, view: &View, signals: &Signals) -> Decision {
-        let saturated = self.busy.is_saturated(now_ns, view);
-        let decision = self.policy.decide(now_ns, &View { saturated, ..*view }, signals);
-        if saturated { decision } else { decision.open() }
+        let spare = self.busy.spare(now_ns, view);
+        let (busy, saturated) = (spare != Spare::Much, spare == Spare::None);
+        let decision = self.policy.decide(now_ns, &View { busy, saturated, ..*view }, signals);
+        match spare {
+            Spare::Much => decision.open(),
+            Spare::Moment => decision.spare(),
+            Spare::None => decision,
+        }
     }
 
     fn finished(&mut self, now_ns: u64, outcome: &PhaseOutcome) {

@@ -84,8 +84,11 @@ pub enum SynDecision {
     #[default]
     Open,
     /// Let through as many SYNs as the accept queue has room for, so that no handshake ends in
-    /// vain. The full queue would have dropped the others anyway.
+    /// vain.
     Guard {
+        /// Maximum length of the accept queue. With the backlog or more, the full queue would have
+        /// dropped the others anyway.
+        window: u32,
         /// Time between two connections admitted, nanoseconds; 0 if unknown.
         each_ns: u64,
     },
@@ -93,6 +96,9 @@ pub enum SynDecision {
     Tokens {
         /// Target length of the accept queue.
         window: u32,
+        /// Maximum length of the accept queue while the loop, busy otherwise, has just slept
+        /// ([`Decision::spare`]): as much as is served within the delay target, or more.
+        spare_window: u32,
         /// Part of the window reserved for sources that have not used up their share.
         reserve: u32,
         /// Time between two connections that can be admitted, nanoseconds, which the sources share.
@@ -108,19 +114,52 @@ impl Decision {
         Self { budget, ..Self::default() }
     }
 
-    /// Returns the decision without anything that refuses on account of load. (A loop that goes to
-    /// sleep opens the SYN filter altogether, because it cannot count while asleep.)
+    /// Returns the decision without anything that refuses on account of load.
     #[must_use]
     pub fn open(self) -> Self {
+        let syn = match self.syn {
+            SynDecision::Guard { each_ns, .. } => SynDecision::Guard { window: u32::MAX, each_ns },
+            _ => SynDecision::Open,
+        };
+        self.with_syn_only(syn)
+    }
+
+    /// Returns the decision of a loop that is busy otherwise and has just slept, or is about to:
+    /// nothing that waits is refused, and SYNs pass while less than a target's work waits. In an
+    /// overload a filter that were open for a whole target would let in what cannot be served for
+    /// many.
+    #[must_use]
+    pub fn spare(self) -> Self {
+        let syn = match self.syn {
+            SynDecision::Tokens { spare_window, share_ns, .. } => {
+                SynDecision::Guard { window: spare_window, each_ns: share_ns }
+            }
+            guard @ SynDecision::Guard { .. } => guard,
+            _ => SynDecision::Open,
+        };
+        self.with_syn_only(syn)
+    }
+
+    /// Returns the decision in force while the loop sleeps. Only one that `is_woken` soon to count
+    /// may leave the SYN filter anything but open: nobody else lets in more.
+    #[must_use]
+    pub fn resting(self, is_woken: bool) -> Self {
+        let spare = self.spare();
+        match spare.syn {
+            SynDecision::Guard { window, .. } if is_woken && window < u32::MAX => spare,
+            _ => spare.with_syn_only(SynDecision::Open),
+        }
+    }
+
+    /// Returns the decision with this command to the SYN filter, and nothing else that refuses on
+    /// account of load.
+    fn with_syn_only(self, syn: SynDecision) -> Self {
         Self {
             refuse: 0,
             stale_ns: None,
             drop_departed: false,
             backlog: None,
-            syn: match self.syn {
-                guard @ SynDecision::Guard { .. } => guard,
-                _ => SynDecision::Open,
-            },
+            syn,
             inspect_open: false,
             pressure: false,
             share: None,
@@ -128,8 +167,44 @@ impl Decision {
         }
     }
 
-    /// Returns whether the decision may refuse anything on account of load.
+    /// Returns whether the decision may refuse anything on account of load that a loop with a
+    /// moment to spare ([`Decision::spare`]) does not.
     pub fn refuses(&self) -> bool {
-        *self != self.open()
+        *self != self.spare()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_to_spare_bounds_syns_and_nothing_else() {
+        let tokens = SynDecision::Tokens { window: 8, spare_window: 99, reserve: 4, share_ns: 7 };
+        let guard = SynDecision::Guard { window: 99, each_ns: 7 };
+        let strict = Decision {
+            stale_ns: Some(1),
+            drop_departed: true,
+            backlog: Some(3),
+            syn: tokens,
+            pressure: true,
+            ..Decision::accept(1)
+        };
+        assert_eq!(strict.spare(), Decision { syn: guard, ..Decision::accept(1) });
+        assert!(strict.refuses() && !strict.spare().refuses());
+        assert_eq!(strict.open(), Decision::accept(1));
+        let random = Decision { syn: SynDecision::Random(0.5), ..Decision::accept(1) };
+        assert_eq!(random.spare(), Decision::accept(1));
+    }
+
+    #[test]
+    fn a_sleeping_loop_lets_every_syn_through_unless_it_wakes_to_count() {
+        let syn = SynDecision::Tokens { window: 8, spare_window: 99, reserve: 4, share_ns: 7 };
+        let decision = Decision { syn, ..Decision::accept(1) };
+        assert_eq!(decision.resting(true), decision.spare());
+        assert_eq!(decision.resting(false), Decision::accept(1));
+        let whole = SynDecision::Guard { window: u32::MAX, each_ns: 7 };
+        let guarded = Decision { syn: whole, ..Decision::accept(1) };
+        assert_eq!(guarded.resting(true), Decision::accept(1));
     }
 }

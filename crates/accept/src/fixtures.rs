@@ -172,7 +172,9 @@ impl FakeServer {
     fn passes(&mut self) -> bool {
         let limit = match self.syn {
             SynDecision::Open => u64::MAX,
-            SynDecision::Guard { each_ns } => self.handshakes.limit(BACKLOG, each_ns),
+            SynDecision::Guard { window, each_ns } => {
+                self.handshakes.limit(window.min(BACKLOG), each_ns)
+            }
             SynDecision::Tokens { window, share_ns, .. } => self.handshakes.limit(window, share_ns),
             SynDecision::Random(share) => {
                 self.owed += share;
@@ -201,7 +203,8 @@ impl FakeServer {
         let wanted = policy.wants(began_ns, &view);
         let queue = Some(self.queue.len() as u32).filter(|_| wanted.queue && self.tells);
         self.handshakes.see(began_ns, self.syns.passed, queue);
-        let syns = self.tells.then(|| self.handshakes.syns(self.syns));
+        let needs = matches!(self.syn, SynDecision::Tokens { .. });
+        let syns = self.tells.then(|| self.handshakes.syns(self.syns, needs));
         let signals = Signals { queue, syns };
         let decision = policy.decide(began_ns, &view, &signals);
         self.stale_ns = decision.stale_ns;

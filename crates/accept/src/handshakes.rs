@@ -51,6 +51,8 @@ pub struct Handshakes {
     /// Share of the SYNs let through whose handshake ended; 1 until that is known.
     ended_part: f64,
     judged: Judged,
+    /// The limit last returned.
+    limit: u64,
 }
 
 /// Start of the current measurement of that share.
@@ -72,6 +74,7 @@ impl Handshakes {
             accepted: 0,
             ended_part: 1.0,
             judged: Judged { at_ns: now_ns, passed: 0, ended: queue.into() },
+            limit: 0,
         }
     }
 
@@ -116,9 +119,15 @@ impl Handshakes {
         self.rtt_ns + self.rtt_ns / RTT_PART + GRACE_NS
     }
 
-    /// Returns the total number of SYNs that the filter may let through, so that the accept queue
-    /// is as long as `window` while a connection is admitted every `each_ns`, 0 if that is unknown.
-    pub fn limit(&self, window: u32, each_ns: u64) -> u64 {
+    /// Returns the total number of SYNs that the filter may let through from now on, so that the
+    /// accept queue is as long as `window` while a connection is admitted every `each_ns`, 0 if
+    /// that is unknown.
+    pub fn limit(&mut self, window: u32, each_ns: u64) -> u64 {
+        self.limit = self.limit_for(window, each_ns);
+        self.limit
+    }
+
+    fn limit_for(&self, window: u32, each_ns: u64) -> u64 {
         let each_ns = if each_ns > 0 { each_ns as f64 } else { f64::INFINITY };
         let let_in = self.way_ns() as f64 / each_ns / self.ended_part.max(0.5);
         let limit = self.limit_of(i64::from(window) + let_in as i64);
@@ -144,9 +153,11 @@ impl Handshakes {
         mark.or(self.marks.front()).map_or(0, |(_, passed)| *passed)
     }
 
-    /// Adds the share of completed handshakes to the filter's counts.
-    pub fn syns(&self, counted: Syns) -> Syns {
-        Syns { ended_part: self.ended_part, ..counted }
+    /// Adds the share of completed handshakes to the filter's counts, and if SYNs `need_tokens`,
+    /// how many of these are left.
+    pub fn syns(&self, counted: Syns, need_tokens: bool) -> Syns {
+        let unused = need_tokens.then(|| self.limit.saturating_sub(counted.passed));
+        Syns { ended_part: self.ended_part, unused, ..counted }
     }
 }
 
@@ -211,7 +222,7 @@ mod tests {
         for ms in 0..500 {
             handshakes.see(ms * MS, 10 * ms, Some(3 + ms as u32));
         }
-        let ended_part = handshakes.syns(Syns::default()).ended_part;
+        let ended_part = handshakes.syns(Syns::default(), false).ended_part;
         assert!((0.09..0.11).contains(&ended_part), "{ended_part}");
     }
 

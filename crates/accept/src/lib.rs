@@ -7,10 +7,15 @@
 //! tenths of the last 200 ms, nothing is refused, dropped or told to close on account of load: the
 //! SYN filter is open, the backlog is what the operator configured, no connection is stale and no
 //! reply says `Connection: close`. [`Conserving`] wraps every policy that could do any of this,
-//! asks [`Busy`] whether the loop is saturated, and opens the decision while it is not
+//! asks [`Busy`] how much time the loop has to spare, and opens the decision while it has any
 //! ([`Decision::open`]). A loop that is about to sleep opens it too, before it does. Want of room
 //! (max-conns, descriptors) is not load: room is made by closing the connection that has waited
 //! longest for its client.
+//!
+//! A loop of which only the first is true, a busy one that has slept for a moment, has time for
+//! one target's work. When as much waits or is in its handshake, the SYN filter may drop what comes
+//! on top ([`Decision::spare`]): in a flood, one that stayed open for a whole target would let in
+//! more than is served in ten.
 //!
 //! A policy is a pure state machine: no I/O and no clock of its own, so that a server and a
 //! simulator run the same code, the accept-phase included ([`AcceptPhase`]).
@@ -34,7 +39,7 @@ mod tls;
 pub mod upstream;
 mod view;
 
-pub use busy::Busy;
+pub use busy::{Busy, Spare};
 pub use conserving::Conserving;
 pub use controls::{Control, Controls, Refusal, SynFilter};
 pub use decision::{Decision, Inspect, Order, Share, SynDecision};

@@ -41,6 +41,9 @@ pub struct View {
     pub tls: TlsWork,
     /// True if connections of this listener begin with a TLS handshake.
     pub is_tls: bool,
+    /// True if the loop was awake for nine tenths of the last 200 ms. Set by
+    /// [`crate::Conserving`].
+    pub busy: bool,
     /// True if the loop has been busy long enough that work may be refused. Set by
     /// [`crate::Conserving`].
     pub saturated: bool,
@@ -78,6 +81,8 @@ pub struct Syns {
     pub passed: u64,
     /// SYNs dropped for want of a token.
     pub dropped: u64,
+    /// SYNs that would still be let through by the tokens there are; `None` while none are needed.
+    pub unused: Option<u64>,
     /// Share of the SYNs let through whose handshake ends.
     pub ended_part: f64,
     /// Weight of the sources seen recently ([`crate::Shares::weight`]).

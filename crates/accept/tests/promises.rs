@@ -56,13 +56,32 @@ struct Server {
     queue: u64,
     passed: u64,
     drops: u32,
+    /// Time of each iteration, and the total sleep by then.
+    sleeps: Vec<(u64, u64)>,
 }
 
 impl Server {
     fn new(config: &PolicyConfig) -> Self {
         let view = View { open_max: OPEN_MAX, ..View::default() };
         let target_ns = config.target_ns;
-        Self { policy: config.policy(), target_ns, now_ns: 0, view, queue: 0, passed: 0, drops: 0 }
+        Self {
+            policy: config.policy(),
+            target_ns,
+            now_ns: 0,
+            view,
+            queue: 0,
+            passed: 0,
+            drops: 0,
+            sleeps: Vec::new(),
+        }
+    }
+
+    /// Returns whether the loop has slept for more than a tenth of the last 200 ms, all sleep of an
+    /// iteration that began before them left out.
+    fn has_slept_much(&self) -> bool {
+        let from_ns = self.now_ns.saturating_sub(200_000_000);
+        let before = self.sleeps.iter().find(|(at_ns, _)| *at_ns >= from_ns);
+        before.is_some_and(|(_, slept_ns)| self.view.slept_ns - slept_ns > 20_000_000)
     }
 
     /// Plays an iteration; returns its budget if a connection was pending.
@@ -74,6 +93,7 @@ impl Server {
             self.view.slept_ns += iteration.passed_ns / 2;
             self.view.woke_ns = self.now_ns - iteration.passed_ns / 2;
         }
+        self.sleeps.push((self.now_ns, self.view.slept_ns));
         self.drops = self.drops.wrapping_add(iteration.dropped);
         self.view.iterations_since += 1;
         let budget = (self.queue > 0).then(|| self.accept_phase(iteration));
@@ -95,6 +115,8 @@ impl Server {
         assert!(decision.budget <= self.view.room(), "{decision:?} of {:?}", self.view);
         let has_slept = self.now_ns - self.view.woke_ns < self.target_ns;
         assert!(!(has_slept && decision.refuses()), "{decision:?} of {:?}", self.view);
+        let is_open = decision == decision.open();
+        assert!(is_open || !self.has_slept_much(), "{decision:?} of {:?}", self.view);
         let refused = decision.refuse.min(self.queue);
         let drained = decision.budget > self.queue - refused;
         let lost = iteration.lost.min(self.queue - refused).min(decision.budget);

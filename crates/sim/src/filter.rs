@@ -70,7 +70,8 @@ impl Filter {
     /// Returns the SYN counts, while the filter is attached.
     pub(crate) fn syns(&self) -> Option<Syns> {
         let counted = Syns { weight: self.shares.weight(), ..self.syns };
-        self.in_place.then(|| self.handshakes.syns(counted))
+        let need_tokens = matches!(self.decision, SynDecision::Tokens { .. });
+        self.in_place.then(|| self.handshakes.syns(counted, need_tokens))
     }
 
     /// Returns the decision in force.
@@ -88,10 +89,10 @@ impl Filter {
         let (limit, claim) = match self.decision {
             SynDecision::Random(share) => return filter_rng.random::<f64>() < share,
             SynDecision::Open => (u64::MAX, None),
-            SynDecision::Guard { each_ns } => {
-                (self.handshakes.limit(self.backlog_max, each_ns), None)
+            SynDecision::Guard { window, each_ns } => {
+                (self.handshakes.limit(window.min(self.backlog_max), each_ns), None)
             }
-            SynDecision::Tokens { window, reserve, share_ns } => {
+            SynDecision::Tokens { window, reserve, share_ns, .. } => {
                 let claim = self.shares.claim(now_ns, source, share_ns, 0);
                 let limit = self.handshakes.limit(window, share_ns);
                 let kept = if claim.is_fair { 0 } else { u64::from(reserve) };

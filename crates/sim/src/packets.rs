@@ -87,10 +87,12 @@ impl Simulation<'_> {
     /// overflowing, or by a queue that was shortened.
     fn judge_syn(&mut self, core: u32, token: Token, became: Syn) {
         let Core { listener, filter, .. } = &self.cores[core as usize];
-        let guards = matches!(filter.decision(), SynDecision::Guard { .. });
-        let is_short = listener.backlog < self.scenario.policy.backlog;
+        let backlog = self.scenario.policy.backlog;
+        let guards = matches!(filter.decision(), SynDecision::Guard { window, .. }
+            if window >= backlog);
+        let is_short = listener.backlog < backlog;
         match became {
-            Syn::Dropped(Reason::Filter) if !guards => self.record_refusal(core, token),
+            Syn::Dropped(Reason::Filter) if !guards => self.record_drop(core, token),
             Syn::Dropped(Reason::AcceptQFull) if is_short => self.record_refusal(core, token),
             _ => {}
         }

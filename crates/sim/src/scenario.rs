@@ -304,7 +304,8 @@ impl Scenario {
         f64::from(self.cores) * served.clamp(0.0, each)
     }
 
-    fn served_ns(&self) -> f64 {
+    /// Returns the mean time that a request takes of a core, nanoseconds, everything counted.
+    pub(crate) fn served_ns(&self) -> f64 {
         let requests = self.sessions.requests_mean();
         let handshake_ns = self.tls.map_or(0.0, |tls| tls.mean_ns() + self.handshake_calls_ns());
         handshake_ns / requests + self.costs.served_ns(self.service_mean_ns(), requests, self.eager)

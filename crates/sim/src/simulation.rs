@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand_distr::Exp1;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use weir_accept::Policy;
+use weir_accept::{Policy, Spare};
 
 use crate::connections::{Conns, Token};
 use crate::events::{Answer, Event, Events, Packet};
@@ -152,14 +152,34 @@ impl<'a> Simulation<'a> {
 
     /// Records a refusal on account of load, and whether the loop had spare time.
     pub(crate) fn record_refusal(&mut self, core: u32, token: Token) {
+        self.record_refusal_of(core, token, false);
+    }
+
+    /// Records a SYN dropped on account of load, and whether the loop had spare time that no
+    /// connection in its queue or on its way there will take.
+    pub(crate) fn record_drop(&mut self, core: u32, token: Token) {
+        let Core { listener, deferred, .. } = &self.cores[core as usize];
+        let coming = f64::from(listener.queued() + listener.syn_queue) + deferred.len() as f64;
+        let coming_ns = coming * self.scenario.served_ns();
+        // The policy knows the cost of a connection only as it has learnt it, and lets in evenly
+        // who comes from far away.
+        let takes_moment = coming_ns >= self.scenario.policy.target_ns as f64 / 4.0;
+        self.record_refusal_of(core, token, takes_moment);
+    }
+
+    /// Records a refusal; `takes_moment`: a moment that the loop has to spare is taken by others.
+    fn record_refusal_of(&mut self, core: u32, token: Token, takes_moment: bool) {
         let client = self.conns.get(token).map(|conn| conn.client);
         if let Some(client) = client.filter(|client| client.kind.asks()) {
             self.statistics.record_refusal(core, client.began_ns);
         }
         let sleeps = &self.cores[core as usize].sleeps;
-        if sleeps.has_time(self.now_ns, self.scenario.policy.target_ns) {
-            self.statistics.loops.refused_idle += 1;
-        }
+        let had_time = match sleeps.spare(self.now_ns, self.scenario.policy.target_ns) {
+            Spare::Much => true,
+            Spare::Moment => !takes_moment,
+            Spare::None => false,
+        };
+        self.statistics.loops.refused_idle += u64::from(had_time);
     }
 
     /// Sends a packet to the server.

@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use weir_accept::Spare;
+
 /// Window over which the busy share is measured, and the time that a saturated loop may sleep in
 /// it.
 const SPAN_NS: u64 = 200_000_000;
@@ -32,17 +34,22 @@ impl SleepHistory {
         }
     }
 
-    /// Returns whether the loop has spare time, so that no refusal is allowed now.
-    pub(crate) fn has_time(&self, now_ns: u64, target_ns: u64) -> bool {
+    /// Returns the time that the loop has to spare.
+    pub(crate) fn spare(&self, now_ns: u64, target_ns: u64) -> Spare {
         let from_ns = now_ns.saturating_sub(SPAN_NS);
         let part =
             |&(since_ns, until_ns): &(u64, u64)| until_ns.saturating_sub(since_ns.max(from_ns));
-        let slept_ns: u64 = self.over.iter().map(part).sum();
-        let last_ns = self.over.back().map_or(0, |(_, until_ns)| *until_ns);
-        self.since_ns.is_some()
-            || now_ns < SPAN_NS
-            || last_ns + target_ns > now_ns && !self.over.is_empty()
-            || slept_ns > SLEPT_MAX_NS
+        let now = self.since_ns.map(|since_ns| (since_ns, now_ns));
+        let slept_ns: u64 = self.over.iter().chain(&now).map(part).sum();
+        let last_ns = self.over.back().map(|(_, until_ns)| *until_ns);
+        let has_just_slept = last_ns.is_some_and(|last_ns| last_ns + target_ns > now_ns);
+        if now_ns < SPAN_NS || slept_ns > SLEPT_MAX_NS {
+            Spare::Much
+        } else if self.since_ns.is_some() || has_just_slept {
+            Spare::Moment
+        } else {
+            Spare::None
+        }
     }
 }
 
@@ -55,13 +62,14 @@ mod tests {
     #[test]
     fn a_loop_has_time_when_it_slept_lately_or_often() {
         let mut sleeps = SleepHistory::default();
-        assert!(sleeps.has_time(199 * MS, 20 * MS) && !sleeps.has_time(200 * MS, 20 * MS));
+        let spare = |sleeps: &SleepHistory, ms: u64| sleeps.spare(ms * MS, 20 * MS);
+        assert_eq!((spare(&sleeps, 199), spare(&sleeps, 200)), (Spare::Much, Spare::None));
         sleeps.sleep(300 * MS);
-        assert!(sleeps.has_time(300 * MS, 20 * MS));
+        assert_eq!((spare(&sleeps, 300), spare(&sleeps, 321)), (Spare::Moment, Spare::Much));
         sleeps.wake(301 * MS);
-        assert!(sleeps.has_time(320 * MS, 20 * MS) && !sleeps.has_time(321 * MS, 20 * MS));
+        assert_eq!((spare(&sleeps, 320), spare(&sleeps, 321)), (Spare::Moment, Spare::None));
         sleeps.sleep(400 * MS);
         sleeps.wake(420 * MS);
-        assert!(sleeps.has_time(500 * MS, 20 * MS) && !sleeps.has_time(502 * MS, 20 * MS));
+        assert_eq!((spare(&sleeps, 500), spare(&sleeps, 502)), (Spare::Much, Spare::None));
     }
 }

@@ -83,6 +83,41 @@ fn a_spike_is_over_when_it_ends() {
     }
 }
 
+/// Returns a load of ten times the capacity, in which all clients pause three times.
+fn pauses(service_ns: u64, pause_ms: u64) -> Scenario {
+    let mut scenario = Scenario {
+        classes: vec![Class { weight: 1.0, service: Distribution::Fixed(service_ns) }],
+        measured_from_ns: SECOND_NS,
+        ..plain()
+    };
+    let rate = 10.0 * scenario.capacity();
+    let at = |from_ms, rate| Step { from_ns: from_ms * MILLI_NS, rate };
+    let pause = |from_ms| [at(from_ms, 0.0), at(from_ms + pause_ms, rate)];
+    scenario.load = [1_500, 2_500, 3_500].into_iter().flat_map(pause).collect();
+    scenario.load.insert(0, at(0, rate));
+    scenario
+}
+
+#[test]
+fn clients_that_pause_in_an_overload_do_not_flood_a_loop_that_has_just_slept() {
+    let mut faults = Faults::default();
+    for service_ns in [20_000, 50_000, 100_000] {
+        let steady = run(&pauses(service_ns, 0), 1);
+        for pause_ms in [3, 10, 15] {
+            let scenario = pauses(service_ns, pause_ms);
+            let statistics = run(&scenario, 1);
+            let place = (service_ns, pause_ms);
+            let sojourn_ms = statistics.sojourn.value_at_quantile(0.999) as f64 / 1e6;
+            faults.at_most(50.0, sojourn_ms, "p999 sojourn, ms,", &place);
+            // The first wave is let in whole; nothing that comes later is accepted in vain.
+            let stale = statistics.loops.stale - steady.loops.stale;
+            faults.at_most(0.0, stale as f64, "stale", &place);
+            let kept = statistics.goodput() / steady.goodput();
+            faults.at_least(0.98, kept, "goodput of a steady load's", &place);
+        }
+    }
+}
+
 #[test]
 fn a_burst_that_can_be_served_in_time_is_served() {
     let mut faults = Faults::default();

@@ -112,7 +112,7 @@ fn the_filter_drops_its_share_before_any_queue() {
 fn tokens_bound_the_queue_from_near_and_far_and_no_handshake_ends_in_vain() {
     let share_ns = MILLI_NS;
     let tokens = move |_, _: &View| Decision {
-        syn: SynDecision::Tokens { window: 20, reserve: 0, share_ns },
+        syn: SynDecision::Tokens { window: 20, spare_window: 20, reserve: 0, share_ns },
         inspect: Inspect::First,
         ..Decision::accept(4)
     };
@@ -135,7 +135,7 @@ fn tokens_bound_the_queue_from_near_and_far_and_no_handshake_ends_in_vain() {
 #[test]
 fn reserved_tokens_reach_sources_that_ask_for_little() {
     let of = |reserve| {
-        let syn = SynDecision::Tokens { window: 20, reserve, share_ns: MILLI_NS };
+        let syn = SynDecision::Tokens { window: 20, spare_window: 20, reserve, share_ns: MILLI_NS };
         let tokens = move |_, _: &View| Decision { syn, ..Decision::accept(4) };
         let many = Group { addresses: (1 << 8, 200), ..Group::new(ClientKind::Honest, 1.0) };
         let few = Group { addresses: (2 << 24, 5), ..Group::new(ClientKind::Slow, 9.0) };

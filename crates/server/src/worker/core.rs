@@ -190,6 +190,7 @@ impl<C> LoopCore<C> {
             deferred: self.deferred.len(),
             tls: self.context.tls_work,
             is_tls: false,
+            busy: false,
             saturated: false,
         }
     }

@@ -151,17 +151,17 @@ impl Listener {
         }
     }
 
-    /// Lifts all refusal because of load before the loop sleeps.
+    /// Lifts all refusal because of load before the loop sleeps, as far as it could be served.
     pub(crate) fn lift_refusals(&mut self, counters: &mut Counters) {
         // A loop sleeps only while no connection waits.
         self.queue = 0;
         if !self.decision.refuses() && self.decision.syn == SynDecision::Open {
             return;
         }
-        self.decision = self.decision.open();
+        self.decision = self.decision.resting(self.policy.due_ns().is_some());
         if self.may_limit() {
             self.bound_queue(counters);
-            self.syn_filter.pass_all(self.socket.fd.as_fd(), counters);
+            self.syn_filter.rest(self.socket.fd.as_fd(), self.decision.syn, counters);
         }
     }
 

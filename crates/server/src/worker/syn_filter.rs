@@ -148,20 +148,18 @@ impl SynFilter {
     }
 
     /// Sets how many SYNs the attached filter may let pass by now.
-    fn update(&self) {
-        let (Some(tokens), Some(Attached { before, handshakes })) = (&self.tokens, &self.attached)
-        else {
-            return;
-        };
-        let limited = |window, each_ns| before.passed + handshakes.limit(window, each_ns);
+    fn update(&mut self) {
+        let (Some(tokens), Some(attached)) = (&self.tokens, &mut self.attached) else { return };
+        let Attached { before, handshakes } = attached;
+        let mut limited = |window, each_ns| before.passed + handshakes.limit(window, each_ns);
         match self.decision {
-            SynDecision::Tokens { window, reserve, share_ns } => tokens.set(Tokens {
+            SynDecision::Tokens { window, reserve, share_ns, .. } => tokens.set(Tokens {
                 limit: limited(window, share_ns),
                 reserve: reserve.into(),
                 share_ns,
             }),
-            SynDecision::Guard { each_ns } => tokens.set(Tokens {
-                limit: limited(self.backlog_max, each_ns),
+            SynDecision::Guard { window, each_ns } => tokens.set(Tokens {
+                limit: limited(window.min(self.backlog_max), each_ns),
                 reserve: 0,
                 share_ns: 0,
             }),
@@ -190,12 +188,14 @@ impl SynFilter {
         let Attached { before, handshakes } = self.attached.as_mut()?;
         let passed = counts.passed - before.passed;
         handshakes.see(now_ns, passed, queue);
-        Some(handshakes.syns(Syns {
+        let counted = Syns {
             passed,
             dropped: counts.dropped - before.dropped,
             weight: counts.weight as u32,
-            ended_part: 1.0,
-        }))
+            ..Syns::default()
+        };
+        let need_tokens = matches!(self.decision, SynDecision::Tokens { .. });
+        Some(handshakes.syns(counted, need_tokens))
     }
 
     /// Returns the SYNs dropped by the filter that takes tokens since the server began, in total
@@ -214,12 +214,17 @@ impl SynFilter {
         }
     }
 
-    /// Lets every SYN pass before the loop sleeps.
-    pub(crate) fn pass_all(&mut self, listener: BorrowedFd<'_>, counters: &mut Counters) {
+    /// Applies a decision before the loop sleeps. An attached filter that takes tokens stays so.
+    pub(crate) fn rest(
+        &mut self,
+        listener: BorrowedFd<'_>,
+        decision: SynDecision,
+        counters: &mut Counters,
+    ) {
         if self.tokens.is_none() {
-            self.set_drop_share(listener, SynDecision::Open, counters);
+            self.set_drop_share(listener, decision, counters);
         }
-        self.decision = SynDecision::Open;
+        self.decision = decision;
         self.update();
     }
 }

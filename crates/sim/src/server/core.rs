@@ -108,7 +108,7 @@ pub(crate) struct Core {
     pub(super) working: u64,
     pub(super) phase: AcceptPhase,
     /// Connections accepted and not served yet.
-    pub(super) deferred: Deferred<Token>,
+    pub(crate) deferred: Deferred<Token>,
     /// Connections whose deadline has passed.
     pub(super) expired: Vec<Token>,
     /// Connections waiting for their client, with the time since when: those served before, and

@@ -12,8 +12,6 @@ mod phase;
 mod tls;
 mod work;
 
-use weir_accept::SynDecision;
-
 use crate::events::Event;
 use crate::simulation::Simulation;
 pub(crate) use core::Core;
@@ -153,12 +151,11 @@ impl Simulation<'_> {
         }
     }
 
-    /// Puts the loop to sleep. Before that it lifts every restriction on new connections.
+    /// Puts the loop to sleep. Before that it lifts the restrictions on new connections.
     fn sleep(&mut self, core: u32, due_ns: Option<u64>) {
         let state = &mut self.cores[core as usize];
-        state.phase.decision = state.phase.decision.open();
-        // Nobody is there to let in more, so that nothing may count them.
-        state.filter.set(self.now_ns, SynDecision::Open, state.listener.queued(), true);
+        state.phase.decision = state.phase.decision.resting(due_ns.is_some());
+        state.filter.set(self.now_ns, state.phase.decision.syn, state.listener.queued(), true);
         state.listener.backlog = self.scenario.policy.backlog;
         state.sleeps.sleep(self.now_ns);
         state.asleep = true;

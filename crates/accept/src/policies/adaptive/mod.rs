@@ -38,6 +38,10 @@ const QUEUE_MIN_NEAR: f64 = 24.0;
 /// hundred, because the processor's caches do not hold them all.
 const QUEUE_BUSY: f64 = 64.0;
 
+/// Minimum length up to which the queue may grow while the loop has just slept: what a connection
+/// costs is known only roughly then.
+const SPARE_MIN: u32 = 256;
+
 /// Maximum time that a queue of the minimum length may take, in targets.
 const QUEUE_MIN_TARGETS: u64 = 8;
 
@@ -247,7 +251,7 @@ impl Adaptive {
         }
         if self.guards && self.syn_filter == SynFilter::Tokens {
             let each_ns = self.cost.between_ns().unwrap_or(0.0) as u64;
-            decision.syn = SynDecision::Guard { each_ns };
+            decision.syn = SynDecision::Guard { window: self.backlog_max, each_ns };
             decision.inspect = Inspect::First;
         }
         decision
@@ -288,7 +292,7 @@ impl Adaptive {
         let queue_min = QUEUE_MIN_NEAR - (QUEUE_MIN_NEAR - QUEUE_MIN) * overload.excess();
         let queue_min = self.queue_min(queue_min);
         let in_time = self.queue_fit(view, overload.margin, queue_min);
-        if !view.saturated && self.guards {
+        if !view.busy && self.guards {
             return self.prefer_newest(in_time, view, decision);
         }
         let alone = self.queue_overloaded(overload, queue_min);
@@ -307,7 +311,8 @@ impl Adaptive {
                 let share_ns = self.cost.between_ns().unwrap_or(0.0) as u64;
                 let reserved = if overload.weight > 1 { RESERVED } else { 0.0 };
                 let reserve = (f64::from(window) * reserved) as u32;
-                decision.syn = SynDecision::Tokens { window, reserve, share_ns };
+                let spare_window = in_time.max(window).max(SPARE_MIN);
+                decision.syn = SynDecision::Tokens { window, spare_window, reserve, share_ns };
             }
             SynFilter::Random if !by_hand => {
                 decision.syn = SynDecision::Random(overload.dropped_share());
@@ -345,6 +350,9 @@ impl Policy for Adaptive {
         let asked = self.overload.is_some() || self.ramp.is_queued(view);
         let fresh = asked && self.asks(now_ns);
         if fresh {
+            if let Some(overload) = &mut self.overload {
+                overload.look(signals.syns, view.woke_ns > self.asked_ns);
+            }
             self.asked_ns = now_ns;
             self.queue = signals.queue;
             self.alone = signals.queue.is_some_and(|queue| queue <= 1);

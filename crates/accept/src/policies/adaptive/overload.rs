@@ -43,6 +43,10 @@ const EXCESS_PART: f64 = 0.05;
 const ENDED_MIN: f64 = 0.5;
 const ENDED_MIN_AFTER: f64 = 0.75;
 
+/// Round trip, in targets, above which clients are far away: what is decided about them shows too
+/// late.
+const FAR_TICKS: f64 = 0.25;
+
 /// An overload.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Overload {
@@ -58,6 +62,9 @@ pub(super) struct Overload {
     before: Syns,
     /// Smoothed share of SYNs dropped.
     dropped: f64,
+    /// Tokens left at the last look, and whether none were when the loop next slept.
+    unused: u64,
+    ran_out: bool,
     /// True if most SYNs come from spoofed addresses.
     pub(super) is_flooded: bool,
     /// Weight of the competing sources; 0 without counts.
@@ -86,6 +93,12 @@ impl Overload {
         Self { tick_ns: now_ns, margin: 1.0, passed: 1.0, passed_now: 1.0, ..Self::default() }
     }
 
+    /// Records the counts of the SYN filter; `slept`: the loop has slept since the last look.
+    pub(super) fn look(&mut self, syns: Option<Syns>, slept: bool) {
+        self.ran_out |= slept && self.unused == 0;
+        self.unused = syns.map_or(0, |syns| syns.unused.unwrap_or(u64::MAX));
+    }
+
     /// Evaluates the last target: when the loop last woke and whether connections wait, the SYN
     /// filter's counts, the accept queue, and the length it should have.
     pub(super) fn tick(&mut self, now_ns: u64, seen: &Seen) {
@@ -102,7 +115,11 @@ impl Overload {
             (true, _) | (false, true) => 0,
             (false, false) => self.calm_ticks,
         };
-        self.margin = if slept && dropped {
+        // With tokens left it was the clients that paused, and no longer queue outlasts that.
+        // Nobody can tell near the capacity, nor of clients that are far away.
+        let ran_out = std::mem::take(&mut self.ran_out);
+        let admits_too_few = ran_out || self.excess() < 1.0 || ticks_of_way > FAR_TICKS;
+        self.margin = if slept && dropped && admits_too_few {
             (self.margin * MARGIN_GROWTH).min(MARGIN_MAX)
         } else {
             1.0 + (self.margin - 1.0) * MARGIN_KEPT
