@@ -422,6 +422,28 @@ pub struct Kernel {
     /// Reason why they were not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub syns_uncounted: Option<String>,
+    /// Packets at the input queues of the server's processors; absent in records that do not have
+    /// them, and where the kernel does not count them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub softnet: Option<Softnet>,
+}
+
+/// Packets that came for some processors to handle: the server's, and the client's packets where
+/// those are left to the processors that send them. Other programs of the machine are counted too.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub struct Softnet {
+    /// Packets handled.
+    pub handled: u64,
+    /// Packets dropped, because the queue of the processor was full.
+    pub dropped: u64,
+}
+
+impl Softnet {
+    /// Returns the share of the packets that was dropped, 0 to 1; `None` if none came.
+    pub fn dropped_share(&self) -> Option<f64> {
+        let all = self.handled + self.dropped;
+        (all > 0).then(|| self.dropped as f64 / all as f64)
+    }
 }
 
 /// Packets that listening sockets dropped, by the kernel's reason ([`weir_sys::drop_trace`]).
@@ -499,7 +521,8 @@ impl CoreTime {
 /// An anomaly of a point.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Flag {
-    /// Its kind: `invalid`, `late`, `identity`, `counts`, `server`, `steal`, `core`, `beside`.
+    /// Its kind: `invalid`, `late`, `identity`, `counts`, `server`, `steal`, `core`, `beside`,
+    /// `softnet`.
     pub kind: String,
     /// Description, as a sentence.
     pub says: String,

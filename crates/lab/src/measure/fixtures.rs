@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::record::{
     BackgroundLoad, CallCount, ClientResult, CoreTime, Cores, DaySample, Kernel, Key, LoadResult,
-    Point, ProbeResult, ServerResult, Spread, Timeline, Times, TracedDrops, WholeRun,
+    Point, ProbeResult, ServerResult, Softnet, Spread, Timeline, Times, TracedDrops, WholeRun,
 };
 
 /// A point of 2 s at 1500 connections per second, with one reply each, on one processor; 2000
@@ -241,7 +241,9 @@ fn kernel() -> Kernel {
         .map(|(name, by)| (name.to_owned(), by));
     let traced = TracedDrops { overflow: 5, overflow_of_cookie: 1, filter: 8, other: 2 };
     let moved = moved.collect();
-    Kernel { window_s: 2.0, moved, traced: Some(traced), syns: Some(3400), ..Kernel::default() }
+    let softnet = Some(Softnet { handled: 19_990, dropped: 10 });
+    let kernel = Kernel { window_s: 2.0, moved, softnet, ..Kernel::default() };
+    Kernel { traced: Some(traced), syns: Some(3400), ..kernel }
 }
 
 /// Two seconds of a processor, as the idle counter has them.

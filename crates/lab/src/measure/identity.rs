@@ -22,6 +22,8 @@ const PROBES_MAX: f64 = 16.0;
 /// Relative difference allowed in a rate because the server and the kernel are not sampled at the
 /// same instant.
 const SKEW_MAX: f64 = 0.05;
+/// Share of the packets that may be dropped at the processors' queues without a word.
+const SOFTNET_DROPS_MAX: f64 = 0.001;
 /// Listen backlog of `weir serve` by default.
 const LISTENQ: f64 = 4096.0;
 /// Maximum number of connections that the accept-limit `auto` accepts in a phase.
@@ -51,6 +53,7 @@ pub fn flags(point: &Point) -> Vec<Flag> {
     add("steal", stolen("client", &point.cores.client));
     add("core", doubted("server", &point.cores.server));
     add("core", doubted("client", &point.cores.client));
+    add("softnet", dropped_unseen(point));
     flags
 }
 
@@ -278,11 +281,23 @@ fn doubted(side: &str, time: &CoreTime) -> Option<String> {
     Some(format!("core time of the {side} is left out: {why}"))
 }
 
+/// Flags packets that the server's kernel dropped before TCP could count them.
+fn dropped_unseen(point: &Point) -> Option<String> {
+    let softnet = point.kernel.softnet?;
+    let share = softnet.dropped_share().filter(|share| *share > SOFTNET_DROPS_MAX)?;
+    Some(format!(
+        "the kernel dropped {} packets at the input queue of the server's processor, {:.1} % of \
+         those that came: they are in no other counter",
+        softnet.dropped,
+        100.0 * share
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::measure::fixtures;
-    use crate::record::{BackgroundLoad, CallCount, LoadResult};
+    use crate::record::{BackgroundLoad, CallCount, LoadResult, Softnet};
 
     fn kinds(point: &Point) -> Vec<String> {
         flags(point).into_iter().map(|flag| flag.kind).collect()
@@ -498,5 +513,17 @@ mod tests {
         assert!(said.contains("server's"), "{said}");
         let said = says(|point| point.cores.server.doubt = Some("it drifted".into()));
         assert_eq!(said, "core: core time of the server is left out: it drifted");
+    }
+
+    #[test]
+    fn packets_dropped_at_a_processors_queue_are_flagged_above_one_of_a_thousand() {
+        let of = |dropped| {
+            let mut point = fixtures::point();
+            point.kernel.softnet = Some(Softnet { handled: 1_000_000 - dropped, dropped });
+            point
+        };
+        assert_eq!((kinds(&of(1000)), kinds(&of(1001))), (vec![], vec!["softnet".to_owned()]));
+        let said = &flags(&of(125_000))[0].says;
+        assert!(said.contains("dropped 125000 packets") && said.contains("12.5 %"), "{said}");
     }
 }

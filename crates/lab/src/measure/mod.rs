@@ -13,6 +13,7 @@ pub mod identity;
 pub mod idle_counter;
 pub mod kernel;
 pub mod processes;
+mod softnet;
 pub mod traces;
 pub mod weir_stats;
 
@@ -23,6 +24,7 @@ use weir_sys::proc::seconds;
 use crate::environment::{Environment, Side};
 use crate::record::{ClientResult, Kernel, ServerResult};
 use processes::Processes;
+use softnet::SoftnetReading;
 use traces::{TraceReading, Traces};
 
 /// The kernel's view of both sides, of the server and of the load generator at an instant.
@@ -30,6 +32,8 @@ use traces::{TraceReading, Traces};
 pub struct Sample {
     at: Instant,
     counters: kernel::Counters,
+    /// The server's processors; `None` where the kernel has no such counts.
+    softnet: Option<SoftnetReading>,
     traced: TraceReading,
     shared: bool,
     processes: Processes,
@@ -60,9 +64,11 @@ impl Sample {
         client: Option<u32>,
         traces: Option<&Traces>,
     ) -> Result<Self, String> {
+        let network = environment.proc_net(Side::Server);
         Ok(Self {
             at: Instant::now(),
-            counters: kernel::read(&environment.proc_net(Side::Server))?,
+            counters: kernel::read(&network)?,
+            softnet: softnet::read(&network, environment.cpus(Side::Server))?,
             traced: traces.map(Traces::read).unwrap_or_default(),
             shared: environment.shared(),
             processes: Processes::take(pids)?,
@@ -77,6 +83,7 @@ pub fn between(before: &Sample, after: &Sample) -> Measured {
         window_s: after.at.duration_since(before.at).as_secs_f64(),
         moved: kernel::moved(&before.counters, &after.counters),
         shared: after.shared,
+        softnet: before.softnet.as_ref().zip(after.softnet.as_ref()).map(softnet::between),
         ..Kernel::default()
     };
     traces::note(before.traced, after.traced, &mut kernel);

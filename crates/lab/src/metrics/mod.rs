@@ -296,6 +296,8 @@ mod tests {
             ("syn_queue_full_rate", 5.0),
             ("drop_request_rate", 5.0),
             ("syn_queue_drops_rate", 10.0),
+            ("softnet_drops", 10.0),
+            ("softnet_drop_share", 0.05),
             ("cookie_rate", 2.0),
         ];
         for (name, wanted) in wanted {

@@ -164,6 +164,13 @@ metrics! {
         |p| traced(p, |traced| traced.other),
         "Packets that begin no handshake and complete none, per second, by a trace: SYNs \
          retransmitted while one is answered, resets; not in ListenDrops";
+    "softnet_drops", "packets dropped at the processor's queue", "packets",
+        |p| Some(p.kernel.softnet?.dropped as f64),
+        "Packets that the kernel dropped at the input queues of the server's processors while the \
+         load was measured, before TCP: in no other counter";
+    "softnet_drop_share", "of packets, dropped at the processor's queue", "%",
+        |p| Some(100.0 * p.kernel.softnet?.dropped_share()?),
+        "The same, of the packets that came to these queues";
     "cookie_rate", "SYN cookies", "1/s", |p| drops(p, |drops| drops.cookies),
         "SYN queue full and a cookie sent: nothing is dropped, per second (TCPReqQFullDoCookies)";
 }
