@@ -6,6 +6,7 @@
 mod arrows;
 mod dist;
 mod docs;
+mod link;
 mod matrix;
 mod overflow;
 mod sanitize;
@@ -42,6 +43,8 @@ enum Task {
     },
     /// Make the packages of a release: a tarball, a Debian package, a list of what is linked in
     Dist(dist::DistArgs),
+    /// Measure the paths of `weir load link` by fping and iperf3, against what was asked for
+    Link(link::LinkArgs),
     /// Serve a set of files with every mechanism and preset under wrk and ab, checking each byte
     Matrix(matrix::MatrixArgs),
     /// Answer millions of requests while the queue of events overflows, and lose none
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Task::Arrows => arrows::run(),
         Task::Docs { check } => docs::run(check),
         Task::Dist(args) => dist::run(&args),
+        Task::Link(args) => link::run(&args),
         Task::Matrix(args) => matrix::run(&args),
         Task::Overflow(args) => overflow::run(&args),
         Task::Slots(args) => slots::run(&args),

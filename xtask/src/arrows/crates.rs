@@ -51,7 +51,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "weir-lab",
         ],
     ),
-    ("xtask", &["weir-lab", "weir-stats"]),
+    ("xtask", &["weir-lab", "weir-packet", "weir-stats"]),
 ];
 
 /// The crates that may name any other: the tests of the whole.

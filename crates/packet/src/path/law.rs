@@ -25,6 +25,14 @@ impl PathLaw {
         OneLaw::default()
     }
 
+    /// Returns the kind of every path; `None` if there are several kinds.
+    pub fn only(&self) -> Option<OneLaw> {
+        match self.kinds.as_slice() {
+            [(_, kind)] => Some(*kind),
+            _ => None,
+        }
+    }
+
     /// Returns the longest round trip without queues and jitter, nanoseconds.
     pub fn rtt_max_ns(&self) -> u64 {
         self.kinds.iter().map(|(_, kind)| kind.rtt.to_ns).max().unwrap_or(0)
