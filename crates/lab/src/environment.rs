@@ -16,13 +16,17 @@ pub enum Side {
     Client,
 }
 
-/// The client's end of a link, for a TCP that is not the kernel's.
+/// A link, as a TCP that is not the kernel's finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketLink {
     /// Name of the interface.
     pub interface: String,
     /// A network whose addresses no kernel has, and that the server reaches through the link.
     pub network: String,
+    /// Name of the interface at the server's end.
+    pub server_interface: String,
+    /// An address on the link that no kernel has, for a server with a TCP of its own.
+    pub server_address: IpAddr,
 }
 
 /// An environment in which processes are started and observed.

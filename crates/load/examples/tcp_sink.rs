@@ -3,7 +3,7 @@
 //! nothing.
 //!
 //! `tcp_sink INTERFACE ADDRESS` serves every port of ADDRESS, which the kernel must not have, until
-//! it is killed. As root, behind a veth:
+//! it is killed. Experiments start it as `kind = "sink"`. As root, behind a veth:
 //!
 //! ```sh
 //! cargo run --release -p weir-load --example tcp_sink -- eth0 10.77.0.3
@@ -40,6 +40,7 @@ fn main() -> Result<(), String> {
     let said = |error| format!("{name}: {error}");
     let socket = PacketSocket::open(interface.index, network).map_err(said)?;
     let mut ring = socket.receive_ring(RECEIVE_FRAMES).map_err(said)?;
+    println!("{address} answers");
     let (mut out, mut ends) = (Vec::new(), Vec::new());
     loop {
         out.clear();

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::server::{
     BareSettings, EnvoySettings, FileServerSettings, H2oSettings, HaproxySettings, Kind,
-    ProxySettings, ServerSpec, WeirSettings,
+    ProxySettings, ServerSpec, SinkSettings, WeirSettings,
 };
 use crate::document;
 
@@ -87,6 +87,7 @@ fn settings(kind: Kind) -> &'static [&'static str] {
         Kind::Lighttpd | Kind::Apache => keys::<FileServerSettings>(),
         Kind::Envoy => keys::<EnvoySettings>(),
         Kind::Bare => keys::<BareSettings>(),
+        Kind::Sink => keys::<SinkSettings>(),
     }
 }
 

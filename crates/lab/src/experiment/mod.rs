@@ -28,7 +28,7 @@ pub use probe::ProbeSpec;
 pub(crate) use probe::{has_mechanism, mechanism_options};
 pub use server::{
     BareSettings, EnvoySettings, FileServerSettings, H2oSettings, HaproxySettings, Kind, Program,
-    ProxySettings, ServerSpec, TlsKey, WeirSettings,
+    ProxySettings, ServerSpec, SinkSettings, TlsKey, WeirSettings,
 };
 pub use sweep::{Axis, CAPACITY_CONNECTIONS, RateUnit, Sweep};
 pub use units::{

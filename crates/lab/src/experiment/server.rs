@@ -25,11 +25,14 @@ pub enum Kind {
     Envoy,
     /// The bare loop of this source tree: one fixed reply, no parser, no files.
     Bare,
+    /// The sink of this source tree: it answers handshakes, by a TCP of its own, and keeps nothing
+    /// of its connections.
+    Sink,
 }
 
 impl Kind {
     /// All server programs.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Weir,
         Self::Nginx,
         Self::H2o,
@@ -38,6 +41,7 @@ impl Kind {
         Self::Apache,
         Self::Envoy,
         Self::Bare,
+        Self::Sink,
     ];
 
     /// Returns its name in experiment files.
@@ -51,6 +55,7 @@ impl Kind {
             Self::Apache => "apache",
             Self::Envoy => "envoy",
             Self::Bare => "bare",
+            Self::Sink => "sink",
         }
     }
 }
@@ -108,6 +113,8 @@ pub enum Program {
     Envoy(EnvoySettings),
     /// [`Kind::Bare`].
     Bare(BareSettings),
+    /// [`Kind::Sink`].
+    Sink(SinkSettings),
 }
 
 /// Kind of a server's key, whose signature is most of what a full handshake costs it.
@@ -224,6 +231,11 @@ pub struct EnvoySettings {}
 #[serde(deny_unknown_fields)]
 pub struct BareSettings {}
 
+/// Settings of the sink: none.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SinkSettings {}
+
 impl ServerSpec {
     /// Returns the program.
     pub fn kind(&self) -> Kind {
@@ -236,6 +248,7 @@ impl ServerSpec {
             Program::Apache(_) => Kind::Apache,
             Program::Envoy(_) => Kind::Envoy,
             Program::Bare(_) => Kind::Bare,
+            Program::Sink(_) => Kind::Sink,
         }
     }
 
@@ -277,7 +290,7 @@ impl ServerSpec {
             Program::Nginx(proxy) => proxy.backlog,
             Program::Haproxy(haproxy) => haproxy.backlog,
             Program::Lighttpd(server) | Program::Apache(server) => server.backlog,
-            Program::H2o(_) | Program::Envoy(_) | Program::Bare(_) => None,
+            Program::H2o(_) | Program::Envoy(_) | Program::Bare(_) | Program::Sink(_) => None,
         };
         backlog.map(|backlog| *backlog)
     }
@@ -290,7 +303,7 @@ impl ServerSpec {
             Program::H2o(h2o) => h2o.gzip,
             Program::Lighttpd(server) | Program::Apache(server) => server.gzip,
             Program::Weir(weir) => weir.gzip,
-            Program::Envoy(_) | Program::Bare(_) => false,
+            Program::Envoy(_) | Program::Bare(_) | Program::Sink(_) => false,
         }
     }
 
@@ -301,9 +314,8 @@ impl ServerSpec {
             Program::Nginx(proxy) => proxy.tls,
             Program::Haproxy(haproxy) => haproxy.tls,
             Program::H2o(h2o) => h2o.tls,
-            Program::Lighttpd(_) | Program::Apache(_) | Program::Envoy(_) | Program::Bare(_) => {
-                None
-            }
+            Program::Lighttpd(_) | Program::Apache(_) => None,
+            Program::Envoy(_) | Program::Bare(_) | Program::Sink(_) => None,
         }
     }
 

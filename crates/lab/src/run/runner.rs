@@ -138,7 +138,10 @@ impl Runner {
             sweep,
             server,
             root,
-            address: SocketAddr::new(environment.server_address(), port(environment)?),
+            address: SocketAddr::new(
+                servers::address(environment, server.kind())?,
+                port(environment)?,
+            ),
             rate: plan::rate(sweep, step.key.x, capacity),
             spike: plan::spike(sweep, step.key.x, capacity, step.duration_s),
             idle,

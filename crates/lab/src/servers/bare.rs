@@ -3,9 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::program::Site;
+use super::program::{Site, example};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
-use crate::programs;
 
 pub(super) const NAME: &str = "bare_loop";
 
@@ -20,13 +19,9 @@ pub(super) const ALLOWED: AllowList = AllowList {
     ],
 };
 
-/// Returns the program: that of weir's build, or one on the search path.
+/// Returns the program.
 pub(super) fn find(weir: &Path) -> Result<PathBuf, String> {
-    let beside = weir.parent().map(|folder| folder.join("examples").join(NAME));
-    let built = beside.filter(|file| file.is_file()).or_else(|| programs::find(NAME));
-    built.ok_or_else(|| {
-        format!("{NAME} is not built: `cargo build --release -p weir-sys --example {NAME}` does it")
-    })
+    example(weir, "weir-sys", NAME)
 }
 
 pub(super) fn arguments(site: &Site<'_>) -> Vec<String> {

@@ -13,6 +13,7 @@ mod lighttpd;
 mod nginx;
 mod program;
 mod root;
+mod sink;
 mod upstream;
 mod weir;
 
@@ -42,6 +43,7 @@ pub(crate) fn allow_list(kind: Kind) -> &'static AllowList {
     match server_program(kind) {
         Some(server_program) => &server_program.allowed,
         None if kind == Kind::Bare => &bare::ALLOWED,
+        None if kind == Kind::Sink => &sink::ALLOWED,
         None => &weir::ALLOWED,
     }
 }
@@ -53,7 +55,7 @@ pub(crate) fn allow_lists() -> impl Iterator<Item = AllowList> {
 
 fn server_program(kind: Kind) -> Option<&'static ServerProgram> {
     match kind {
-        Kind::Weir | Kind::Bare => None,
+        Kind::Weir | Kind::Bare | Kind::Sink => None,
         Kind::Nginx => Some(&nginx::PROGRAM),
         Kind::H2o => Some(&h2o::PROGRAM),
         Kind::Lighttpd => Some(&lighttpd::PROGRAM),
@@ -71,8 +73,9 @@ fn server_program(kind: Kind) -> Option<&'static ServerProgram> {
 pub fn version(kind: Kind, weir: &Path) -> Result<String, String> {
     let name = allow_list(kind).program;
     let (program, flag) = match server_program(kind) {
-        None if kind == Kind::Bare => {
-            return bare::find(weir).map(|_| format!("{name} of this source tree"));
+        None if [Kind::Bare, Kind::Sink].contains(&kind) => {
+            let found = if kind == Kind::Bare { bare::find(weir) } else { sink::find(weir) };
+            return found.map(|_| format!("{name} of this source tree"));
         }
         None => (weir.to_owned(), "--version"),
         Some(server_program) => (server_program.find()?, server_program.version_flag),
@@ -102,6 +105,17 @@ pub fn command_line(spec: &ServerSpec) -> Option<Vec<String>> {
     Some(task.chain(weir::settings(spec)).chain(spec.options.iter().cloned()).collect())
 }
 
+/// Returns the address on which a server listens.
+///
+/// # Errors
+/// Returns a sentence if it has a TCP of its own, and the testbed no link.
+pub(crate) fn address(environment: &dyn Environment, kind: Kind) -> Result<IpAddr, String> {
+    match kind {
+        Kind::Sink => Ok(sink::link(environment)?.server_address),
+        _ => Ok(environment.server_address()),
+    }
+}
+
 /// Starts a server, and its upstreams if it is a proxy, and returns when its port listens. Nothing
 /// connects to it.
 ///
@@ -116,7 +130,8 @@ pub fn start(launch: &Launch<'_>) -> Result<RunningServer, String> {
     };
     let (root, dir) = (absolute(launch.root)?, absolute(launch.dir)?);
     let launch = &Launch { root: &root, dir: &dir, ..*launch };
-    let address = SocketAddr::new(launch.environment.server_address(), launch.port);
+    let ip = address(launch.environment, launch.spec.kind())?;
+    let address = SocketAddr::new(ip, launch.port);
     if listens(launch.environment, address)? {
         return Err(format!("something listens on port {} already", launch.port));
     }
@@ -170,6 +185,10 @@ fn invocation(launch: &Launch<'_>, site: &Site<'_>) -> Result<Invocation, String
     if launch.spec.kind() == Kind::Bare {
         let (program, arguments) = (bare::find(launch.weir)?, bare::arguments(site));
         return Ok(Invocation { program, arguments, config: None });
+    }
+    if launch.spec.kind() == Kind::Sink {
+        let arguments = sink::arguments(launch.environment)?;
+        return Ok(Invocation { program: sink::find(launch.weir)?, arguments, config: None });
     }
     let Some(server_program) = server_program(launch.spec.kind()) else {
         let arguments = weir::arguments(site, launch.calls, launch.bench_endpoints);
@@ -255,8 +274,13 @@ impl RunningServer {
         address: SocketAddr,
     ) -> Result<(), String> {
         // A weir with several loops binds them one after the other; it prints its ready line last.
-        let said = || self.kind != Kind::Weir || self.group.stdout().contains(weir::READY);
-        until_ready(&self.group, "the server", || Ok(listens(environment, address)? && said()))
+        let says = |ready: &str| self.group.stdout().contains(ready);
+        until_ready(&self.group, "the server", || match self.kind {
+            // The kernel knows of no socket that listens.
+            Kind::Sink => Ok(says(sink::READY)),
+            Kind::Weir => Ok(listens(environment, address)? && says(weir::READY)),
+            _ => listens(environment, address),
+        })
     }
 
     /// Returns the ids of the processes that all others descend from: the server's first process

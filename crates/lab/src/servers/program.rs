@@ -72,6 +72,18 @@ impl ServerProgram {
     }
 }
 
+/// Returns a program that is an example of a crate of ours: that of weir's build, or one on the
+/// search path.
+pub(super) fn example(weir: &Path, package: &str, name: &str) -> Result<PathBuf, String> {
+    let beside = weir.parent().map(|folder| folder.join("examples").join(name));
+    let built = beside.filter(|file| file.is_file()).or_else(|| programs::find(name));
+    built.ok_or_else(|| {
+        format!(
+            "{name} is not built: `cargo build --release -p {package} --example {name}` does it"
+        )
+    })
+}
+
 /// Formats the options of a specification, one per line.
 pub(super) fn lines(options: &[String]) -> String {
     options.iter().map(|option| format!("{option}\n")).collect()

@@ -112,6 +112,15 @@ fn is_installed(kind: Kind) -> bool {
 }
 
 #[test]
+fn a_server_with_a_tcp_of_its_own_needs_a_link() {
+    assert_eq!(address(&Loopback, Kind::Weir), Ok(Loopback.server_address()));
+    let refused = address(&Loopback, Kind::Sink).unwrap_err();
+    assert!(refused.contains("tcp_sink needs namespaces"), "{refused}");
+    let place = Place::new();
+    assert_eq!(place.start(&spec(Kind::Sink), Path::new("weir")).err(), Some(refused));
+}
+
+#[test]
 fn installed_peers_serve_the_page_and_are_gone_when_stopped() {
     for kind in PROGRAMS.into_iter().filter(|kind| is_installed(*kind)) {
         let place = Place::new();

@@ -26,6 +26,8 @@ const PREFIX: u8 = 16;
 pub(super) const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1));
 /// The client's first address.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
+/// Address of a server with a TCP of its own, which neither kernel has.
+const PACKET_SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 2));
 /// Addresses of clients with a TCP of their own, which neither kernel has.
 const PACKET_CLIENTS: &str = "198.18.128.0/17";
 /// The server's address without namespaces.
@@ -42,9 +44,14 @@ pub(super) fn interface(side: Side) -> &'static str {
     }
 }
 
-/// Returns the client's end for a TCP that is not the kernel's.
+/// Returns the link for a TCP that is not the kernel's.
 pub(super) fn packet_link() -> PacketLink {
-    PacketLink { interface: interface(Side::Client).to_owned(), network: PACKET_CLIENTS.to_owned() }
+    PacketLink {
+        interface: interface(Side::Client).to_owned(),
+        network: PACKET_CLIENTS.to_owned(),
+        server_interface: interface(Side::Server).to_owned(),
+        server_address: PACKET_SERVER,
+    }
 }
 
 /// Returns `count` addresses of the client on the link.
