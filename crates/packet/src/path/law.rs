@@ -114,6 +114,12 @@ pub struct Loss {
 }
 
 impl Loss {
+    /// Draws whether the channel is in its bad state before the first packet, as often as it is in
+    /// the long run: paths of a few packets lose as many as long ones.
+    pub(super) fn starts_bad(self, random: &mut impl Rng) -> bool {
+        self.burst > 1.0 && random.random_bool(self.share)
+    }
+
     /// Returns whether the channel, whose state is `is_bad`, loses the next packet.
     pub(super) fn takes(self, is_bad: &mut bool, random: &mut impl Rng) -> bool {
         if self.share <= 0.0 {

@@ -49,7 +49,7 @@ impl Path {
     pub fn draw(law: &PathLaw, random: &mut impl Rng) -> Self {
         let one = law.draw(random);
         let rtt_ns = one.rtt.draw(random);
-        let lane = |bits_per_s: u64| Lane {
+        let mut lane = |bits_per_s: u64| Lane {
             delay_ns: rtt_ns / 2,
             // The variances of the two ways add up.
             jitter_ns: one.jitter_ns as f64 / std::f64::consts::SQRT_2,
@@ -57,7 +57,7 @@ impl Path {
             queue_ns: one.queue_ns,
             free_ns: 0,
             last_ns: 0,
-            is_bad: false,
+            is_bad: one.loss.starts_bad(random),
         };
         Self {
             up: lane(one.up_bits_per_s),
@@ -196,6 +196,20 @@ mod tests {
             assert!((share - 0.02).abs() < 0.001, "{text}: {share}");
             assert!((all / bursts / burst - 1.0).abs() < 0.03, "{text}: {}", all / bursts);
         }
+    }
+
+    #[test]
+    fn the_first_packet_of_a_path_is_lost_as_often_as_the_others() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
+        let law: PathLaw = "rtt=1ms,loss=2%,burst=5".parse().unwrap();
+        let lost = (0..200_000)
+            .filter(|_| {
+                let mut path = Path::draw(&law, &mut random);
+                path.send(Way::Up, 64, 0, &mut random)[0].is_none()
+            })
+            .count();
+        let share = lost as f64 / 200_000.0;
+        assert!((share - 0.02).abs() < 0.001, "{share}");
     }
 
     #[test]
