@@ -1,10 +1,10 @@
 //! Every system call weir makes, one file per family: descriptors in, `io::Result` out.
 //!
 //! This is the only crate in which `unsafe` may be written, each block with its reason. It depends
-//! on nothing about HTTP, connections or policies. Its only state is the call profile, the number
-//! of rings, the queues of a ring and the memory lent to it, a flag for inherited sockets already
-//! taken, the way to the process that keeps the privileges, with what it is to keep, and the
-//! numbers of the signals used by signal queues.
+//! on nothing about HTTP, connections or policies. Its only state is the call profile, the account
+//! of memory, the number of rings, the queues of a ring and the memory lent to it, a flag for
+//! inherited sockets already taken, the way to the process that keeps the privileges, with what it
+//! is to keep, and the numbers of the signals used by signal queues.
 //!
 //! Descriptors are passed borrowed or, where the kernel uses them after the call, shared
 //! ([`descriptor::SharedFd`]). Only functions that watch descriptors (poll(2), select(2), interest
@@ -21,10 +21,12 @@ pub mod fiber_stack;
 pub mod file;
 pub mod fork;
 pub mod hand_over;
+pub mod heap;
 pub mod huge_pages;
 pub mod ingress_drop;
 pub mod interface;
 pub mod listener;
+pub mod memory_limit;
 pub mod namespace;
 pub mod network;
 pub mod packet_socket;
