@@ -33,11 +33,15 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use weir_server::Predecessor;
+use weir_server::{CountingAllocator, Predecessor};
 
 use command::{Cli, Task, one_sentence};
 use config_file::Merged;
 use print::{USAGE, print, say};
+
+/// Counts what is allocated, so that a server knows the memory that it takes (--memory).
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {

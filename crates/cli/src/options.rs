@@ -9,7 +9,8 @@ use weir_server::accept::{self, Controls, Limit, Refusal, SynFilter};
 use weir_server::sites::UnknownHost;
 use weir_server::sites::hosts::HostPattern;
 use weir_server::{
-    Address, LogFormat, OUTPUTS, PRESETS, SandboxMode, Status, SynFilterPlace, UserName,
+    Address, LogFormat, MemoryLimit, OUTPUTS, PRESETS, SandboxMode, Status, SynFilterPlace,
+    UserName,
     architecture, readiness, slots,
 };
 
@@ -175,6 +176,14 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "N", default_value = "4096",
           value_parser = clap::value_parser!(i32).range(1..))]
     pub listenq: i32,
+
+    /// Memory that the whole server may take, all caches, buffers and connections together: when it
+    /// is nearly used up caches give back, then idle connections are closed, then new ones refused
+    /// (docs/serve.md). auto: three quarters of what the control group or the machine has; none: no
+    /// budget
+    #[arg(long, value_name = "BYTES|auto|none", default_value = "auto",
+          value_parser = values::memory_limit)]
+    pub memory: MemoryLimit,
 
     /// Memory for cached content, all loops together
     #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = values::size)]

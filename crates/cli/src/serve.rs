@@ -200,11 +200,10 @@ fn server_configuration(
     let (arch, arch_settings) = architecture(&options, &strategy)?;
     let (timeouts, policy) = (timeouts(&options), policy(&options, &strategy)?);
     check_forwarding(&forwarding, arch, &options.listen)?;
-    let tls = acceptor(&options, arch)?;
+    let (tls, cpus) = (acceptor(&options, arch)?, cpus(&options));
     let tls_fields = [&fields[..], options.tls.fields().as_bytes()].concat();
     let (site_root, added) = (site_root(&root, &content), [&fields[..], &tls_fields]);
     let (sites, site_roots) = sites(&options, &forwarding, site_root, added, &error_pages, tables)?;
-    let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
     Ok(Config {
         arch,
         arch_settings,
@@ -223,6 +222,7 @@ fn server_configuration(
         syn_filter: options.syn_filter.kind(),
         syn_filter_at: options.syn_filter_at.place(),
         conns_max: saturated(options.max_conns),
+        memory: options.memory,
         client_limits: options.clients.limits(arch)?,
         listenq: options.listenq,
         content,
@@ -332,6 +332,11 @@ fn policy(options: &ServerOptions, strategy: &Strategy) -> Result<accept::Policy
         syn_filter: accept::SynFilter::None,
         eager: strategy.eager_read,
     })
+}
+
+/// Returns the processors that the loops are bound to, if any.
+fn cpus(options: &ServerOptions) -> Vec<usize> {
+    options.cpus.clone().map(|list| list.0).unwrap_or_default()
 }
 
 /// Returns the number of loops where none is given: one for each processor that they may use.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use weir_server::{Address, LogFormat, LogPattern, UserName};
+use weir_server::{Address, LogFormat, LogPattern, MEMORY_BYTES_MIN, MemoryLimit, UserName};
 
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -28,6 +28,21 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 /// Converts a number of bytes or of connections; the largest there is, if it is larger.
 pub(crate) fn saturated(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// Parses a memory budget: a size, `auto` or `none`.
+pub(crate) fn memory_limit(text: &str) -> Result<MemoryLimit, String> {
+    match text {
+        "auto" => Ok(MemoryLimit::Auto),
+        "none" => Ok(MemoryLimit::None),
+        text => match size(text).map_err(|why| format!("{why}; or auto, or none"))? {
+            bytes if bytes < MEMORY_BYTES_MIN => {
+                let least = MEMORY_BYTES_MIN >> 20;
+                Err(format!("a server needs {least}M for itself; `none` is no budget"))
+            }
+            bytes => Ok(MemoryLimit::Bytes(bytes)),
+        },
+    }
 }
 
 /// Parses a duration: `50us`, `500ms`, `10s`, `1.5m`, `1h`; a plain number is seconds.
@@ -228,6 +243,15 @@ mod tests {
             assert!(size(bad).is_err(), "{bad}");
             assert!(duration(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_memory_budget_is_a_size_that_a_server_can_live_with() {
+        assert_eq!(memory_limit("1.5G"), Ok(MemoryLimit::Bytes(3 << 29)));
+        assert_eq!(memory_limit("auto"), Ok(MemoryLimit::Auto));
+        assert_eq!(memory_limit("none"), Ok(MemoryLimit::None));
+        assert!(memory_limit("0").is_err() && memory_limit("15M").is_err());
+        assert!(memory_limit("much").is_err());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use weir_sys::file::{self, File, Kind, ResidencyCheck, Status};
+use weir_sys::heap::{Charge, Part};
 
 use crate::time::Now;
 use crate::validators::{self, Validators};
@@ -30,6 +31,7 @@ pub struct Entry {
     status: Status,
     len: u64,
     content: Content,
+    _charge: Charge,
 }
 
 /// Location of an entry's bytes.
@@ -38,6 +40,16 @@ pub enum Content {
     Memory(Arc<[u8]>),
     /// An open file, which may change while it is served.
     File(Arc<OpenFile>),
+}
+
+impl Content {
+    /// Returns the memory that the bytes take.
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Memory(body) => body.len(),
+            Self::File(_) => 0,
+        }
+    }
 }
 
 impl Debug for Entry {
@@ -110,7 +122,9 @@ impl FieldGroups {
         let representation_end = validators_end + self.representation.len();
         let mut fields = [self.validators, self.representation].concat();
         append_text(&mut fields, "Content-Length", &len.to_string());
+        let bytes = size_of::<Entry>() + fields.len() + content.memory_bytes();
         Entry {
+            _charge: Charge::of(Part::Content, bytes),
             fields: fields.into_boxed_slice(),
             validators_end,
             representation_end,
@@ -268,11 +282,7 @@ impl Entry {
 
     /// Memory use while cached, bytes.
     pub fn memory_bytes(&self) -> usize {
-        let body = match &self.content {
-            Content::Memory(body) => body.len(),
-            Content::File(_) => 0,
-        };
-        size_of::<Entry>() + self.fields.len() + body
+        size_of::<Entry>() + self.fields.len() + self.content.memory_bytes()
     }
 }
 

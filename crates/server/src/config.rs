@@ -162,6 +162,17 @@ pub struct UserName {
     pub group: Option<String>,
 }
 
+/// The memory budget of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryLimit {
+    /// Three quarters of what its control groups and the machine allow.
+    Auto,
+    /// None.
+    None,
+    /// This many bytes.
+    Bytes(u64),
+}
+
 /// Complete description of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -200,6 +211,8 @@ pub struct Config {
     pub syn_filter_at: SynFilterPlace,
     /// Maximum number of open connections, all loops together (max-conns).
     pub conns_max: usize,
+    /// Memory budget of the whole server; a number once the server has started.
+    pub memory: MemoryLimit,
     /// Limits of each client, all loops together; `None` without any.
     pub client_limits: Option<ClientLimits>,
     /// Listen backlog (listenq).
@@ -269,6 +282,14 @@ pub struct Config {
 }
 
 impl Config {
+    /// Returns the memory budget, bytes, once the server has started; `None` without one.
+    pub(crate) fn memory_bytes(&self) -> Option<u64> {
+        match self.memory {
+            MemoryLimit::Bytes(bytes) => Some(bytes),
+            MemoryLimit::Auto | MemoryLimit::None => None,
+        }
+    }
+
     /// Returns the maximum number of files that the loops keep open together, once the limits are
     /// divided among them.
     pub(crate) fn open_files_max(&self) -> u64 {

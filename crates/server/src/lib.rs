@@ -29,10 +29,11 @@ mod worker;
 pub use config::{
     AccessLog, Address, ClientLimits, Config, Error, ErrorLog, ErrorLogOptions, HealthCheck,
     HighPriority, LOG_FIELDS, LogField, LogFieldRow, LogFormat, LogLevel, LogPattern, LogTarget,
-    PatternPart, ReplyCache, SandboxMode, SiteRoot, SynFilterPlace, Timeouts, Upstream,
-    UpstreamAddress, UpstreamServer, UpstreamTimeouts, UserName,
+    MemoryLimit, PatternPart, ReplyCache, SandboxMode, SiteRoot, SynFilterPlace, Timeouts,
+    Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts, UserName,
 };
 pub use ipnet::IpNet;
+pub use limits::MEMORY_BYTES_MIN;
 pub use sandbox::gap as sandbox_gap;
 pub use server::{Server, Signal};
 pub use strategy::{OUTPUTS, OutputPath, OutputRow, PRESETS, Preset, Strategy};
@@ -44,4 +45,5 @@ pub use weir_dispatch::{readiness, slots};
 pub use weir_http1::{Status, proxy_protocol};
 pub use weir_stats as stats;
 pub use weir_sys::descent::children_of;
+pub use weir_sys::heap::CountingAllocator;
 pub use weir_tls as tls;

@@ -5,15 +5,18 @@ use std::io;
 
 use weir_accept::SynFilter;
 use weir_content::CompressionOptions;
-use weir_sys::{privileged, process};
+use weir_sys::{memory_limit, privileged, process};
 
 use crate::architecture::ArchitectureName;
-use crate::config::{Config, Error, SynFilterPlace};
+use crate::config::{Config, Error, MemoryLimit, SynFilterPlace};
 use crate::models::prefork::pool_size;
 use crate::worker::listener::Socket;
 
 /// Descriptors that a loop needs besides its connections, their files and its listeners.
 const SPARE_FDS: u64 = 32;
+
+/// Least memory budget, bytes: below it, the buffers and tables of a server at rest would be all.
+pub const MEMORY_BYTES_MIN: u64 = 16 << 20;
 
 /// Returns the SYN filter to use: the configured one, or the best available. It is an error if the
 /// configured one is unavailable.
@@ -86,6 +89,7 @@ pub(crate) fn fit(config: &mut Config, listeners: usize) {
         ArchitectureName::Processes => (1, workers * pool_size::children(config) as u64),
         _ => (workers, 1),
     };
+    config.memory = memory_limit(config.memory);
     // Each root has a cache of its own.
     let roots = config.site_roots.len() as u64 + 1;
     let fds = process::raise_open_files();
@@ -112,6 +116,16 @@ pub(crate) fn fit(config: &mut Config, listeners: usize) {
             "{room} connections at most, not {wanted}: {fds} descriptors are allowed, and files \
              take {files} of them (ulimit -n, --open-files)"
         ));
+    }
+}
+
+/// Returns the memory budget as a number, unless there is none.
+fn memory_limit(limit: MemoryLimit) -> MemoryLimit {
+    match limit {
+        MemoryLimit::Auto => memory_limit::available_bytes().map_or(MemoryLimit::None, |bytes| {
+            MemoryLimit::Bytes((bytes / 4 * 3).max(MEMORY_BYTES_MIN))
+        }),
+        limit => limit,
     }
 }
 

@@ -271,6 +271,16 @@ counters! {
     compressions_useless Sum "forms made on the fly that were not smaller than their file",
     compression_ns Sum "processor time that forms made on the fly took, nanoseconds",
     compressed_bytes SumNow "size of the compressed forms kept as of now, bytes",
+    memory_limit_bytes Latest "memory budget of the server, bytes; 0 without one",
+    memory_used_bytes Latest "memory that the server has allocated as of now, bytes",
+    memory_connections_bytes Latest "memory of connections and what they hold as of now, bytes",
+    memory_buffers_bytes Latest "memory of buffers kept for reuse as of now, bytes",
+    memory_tls_bytes Latest "memory of TLS sessions as of now, bytes",
+    memory_content_bytes Latest "memory of content that is cached or being sent as of now, bytes",
+    memory_listings_bytes Latest "memory of listings under construction as of now, bytes",
+    memory_upstreams_bytes Latest "memory of connections to upstreams as of now, bytes",
+    memory_clients_bytes Latest "memory of the table of clients, bytes",
+    memory_stacks_bytes Latest "memory of the stacks of threads and fibers as of now, bytes",
     log_lines Sum "access-log lines passed to the log's writer",
     log_lines_lost Sum "access-log lines lost: the writer could not keep up, or could not write",
     cold_lookups Sum "lookups of names that had to come from a disk",
@@ -426,6 +436,26 @@ impl Counters {
         self.compression_ns = Counter(ns);
         self.compressed_missed = Counter(missed);
         self.compressed_bytes = Counter(bytes);
+    }
+
+    /// Replaces the account of memory, which all loops share: the budget and what is used of it,
+    /// then the uses of memory in the order of the table, bytes.
+    pub fn set_memory(&mut self, [limit, used]: [u64; 2], parts: [u64; 8]) {
+        self.memory_limit_bytes = Counter(limit);
+        self.memory_used_bytes = Counter(used);
+        let mine = [
+            &mut self.memory_connections_bytes,
+            &mut self.memory_buffers_bytes,
+            &mut self.memory_tls_bytes,
+            &mut self.memory_content_bytes,
+            &mut self.memory_listings_bytes,
+            &mut self.memory_upstreams_bytes,
+            &mut self.memory_clients_bytes,
+            &mut self.memory_stacks_bytes,
+        ];
+        for (counter, bytes) in mine.into_iter().zip(parts) {
+            *counter = Counter(bytes);
+        }
     }
 
     /// Replaces the counts of helpers: fetches requested, fetches completed, most waiting at once,

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use corosensei::stack::{MIN_STACK_SIZE, Stack, StackPointer};
 
 use crate::check;
+use crate::heap::{MappedCharge, Part, STACK_BYTES_USED};
 
 /// MADV_GUARD_INSTALL (linux/mman.h), which the C library's table lacks.
 const MADV_GUARD_INSTALL: i32 = 102;
@@ -89,7 +90,8 @@ impl StackArena {
     pub fn take(&self) -> io::Result<FiberStack> {
         let free = self.0.free.borrow_mut().pop();
         let limit = free.map_or_else(|| self.0.carve(), Ok)?;
-        Ok(FiberStack { limit, arena: Rc::clone(&self.0) })
+        let charge = MappedCharge::of(Part::Stacks, STACK_BYTES_USED.min(self.0.stride));
+        Ok(FiberStack { limit, arena: Rc::clone(&self.0), _charge: charge })
     }
 }
 
@@ -157,6 +159,7 @@ pub struct FiberStack {
     /// Lowest address, that of the guard page.
     limit: NonNull<u8>,
     arena: Rc<Arena>,
+    _charge: MappedCharge,
 }
 
 // SAFETY: the addresses from `limit` on, a stride of them, are mapped as long as the arena lives,

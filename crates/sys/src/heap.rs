@@ -11,10 +11,15 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 /// Bytes that a thread may have counted and not added to the account.
 pub const BATCH_BYTES: i64 = 32 << 10;
+
+/// Memory of a stack that a thread or a fiber that serves comes to use, bytes. The rest of it is
+/// address space alone.
+pub const STACK_BYTES_USED: usize = 16 << 10;
 
 /// Smallest piece that the C library hands out, its own word included, bytes.
 const PIECE_BYTES_MIN: usize = 32;
@@ -166,7 +171,9 @@ fn add(word: usize, bytes: i64) {
 fn word(word: usize) -> u64 {
     let bytes = match shares() {
         None => OWN[word].load(Ordering::Relaxed),
-        Some(shares) => shares.all.get(word).map_or(0, |it| it.load(Ordering::Relaxed).cast_signed()),
+        Some(shares) => {
+            shares.all.get(word).map_or(0, |it| it.load(Ordering::Relaxed).cast_signed())
+        }
     };
     // One thread may have settled what it freed, and another not yet what it allocated.
     u64::try_from(bytes).unwrap_or(0)
@@ -197,11 +204,24 @@ pub fn charge(part: Part, bytes: i64) {
     }
 }
 
-/// Charges memory that was mapped without the allocator to a part and to the whole, or with a
-/// negative number takes it off.
-pub fn charge_mapped(part: Part, bytes: i64) {
-    charge(part, bytes);
-    count(bytes);
+/// Memory that was mapped without the allocator, charged to a part and to the whole for as long as
+/// this lives.
+#[derive(Debug)]
+pub struct MappedCharge(Charge);
+
+impl MappedCharge {
+    /// Charges bytes to a part, and to the whole.
+    pub fn of(part: Part, bytes: usize) -> Self {
+        let charge = Charge::of(part, bytes);
+        count(charge.bytes);
+        Self(charge)
+    }
+}
+
+impl Drop for MappedCharge {
+    fn drop(&mut self) {
+        count(self.0.bytes.wrapping_neg());
+    }
 }
 
 /// Bytes charged to a part for as long as this lives.
@@ -247,6 +267,65 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         charge(self.part, self.bytes.wrapping_neg());
+    }
+}
+
+/// A value with the memory that it takes, charged to a part for as long as it lives.
+#[derive(Debug)]
+pub struct Charged<T> {
+    value: T,
+    charge: Charge,
+}
+
+impl<T> Charged<T> {
+    /// Makes a value, and charges what that allocates.
+    pub fn of(part: Part, make: impl FnOnce() -> T) -> Self {
+        let mut charge = Charge::of(part, 0);
+        let value = charge.measure(make);
+        Self { value, charge }
+    }
+
+    /// Does something with the value, and charges what that allocates.
+    #[inline]
+    pub fn measure<R>(&mut self, operation: impl FnOnce(&mut T) -> R) -> R {
+        let Self { value, charge } = self;
+        charge.measure(|| operation(value))
+    }
+
+    /// Does something with the value that may grow `other`, which is not a part of it.
+    #[inline]
+    pub fn measure_beside<R>(
+        &mut self,
+        other: &mut Vec<u8>,
+        operation: impl FnOnce(&mut T, &mut Vec<u8>) -> R,
+    ) -> R {
+        let before = piece_bytes(other.capacity());
+        let result = self.measure(|value| operation(value, other));
+        let grown = piece_bytes(other.capacity()) - before;
+        if grown != 0 {
+            charge(self.charge.part, -grown);
+            self.charge.bytes = self.charge.bytes.wrapping_sub(grown);
+        }
+        result
+    }
+}
+
+impl<T, E> Charged<Result<T, E>> {
+    /// Returns the value, unless there is an error in its place.
+    ///
+    /// # Errors
+    /// That error.
+    pub fn transpose(self) -> Result<Charged<T>, E> {
+        let Self { value, charge } = self;
+        value.map(|value| Charged { value, charge })
+    }
+}
+
+impl<T> Deref for Charged<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
     }
 }
 
@@ -353,11 +432,35 @@ mod tests {
     }
 
     #[test]
+    fn a_value_is_charged_what_it_takes_and_not_what_it_writes_elsewhere() {
+        let mut value = Charged::of(Part::Tls, || vec![0_u8; 100]);
+        assert_eq!((bytes_of(Part::Tls), value.len()), (112, 100));
+        let mut other = Vec::new();
+        value.measure_beside(&mut other, |value, other| {
+            value.reserve_exact(900);
+            other.reserve_exact(5000);
+        });
+        assert_eq!(bytes_of(Part::Tls), 1008);
+        drop((value, other));
+        assert_eq!(bytes_of(Part::Tls), 0);
+    }
+
+    #[test]
+    fn what_is_mapped_is_counted_as_well() {
+        let before = of_thread();
+        let charge = MappedCharge::of(Part::Stacks, 5000);
+        assert_eq!((of_thread() - before, bytes_of(Part::Stacks) >= 5000), (5000, true));
+        drop(charge);
+        assert_eq!(of_thread(), before);
+    }
+
+    #[test]
     fn a_process_that_leaves_takes_its_share_along() {
         let words = |values: [u64; 2]| values.map(AtomicU64::new);
         let (all, own) = (words([100, 7]), words([30, 7]));
         leave(&all, &own);
-        let values = [&all, &own].map(|words| words.each_ref().map(|it| it.load(Ordering::Relaxed)));
+        let values =
+            [&all, &own].map(|words| words.each_ref().map(|it| it.load(Ordering::Relaxed)));
         assert_eq!(values, [[70, 0], [0, 0]]);
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use weir_sys::file::Status;
+use weir_sys::heap::{Charged, Part};
 
 use crate::entry::Entry;
 use crate::resource::is_settled;
@@ -109,7 +110,7 @@ struct PendingListing {
 
 #[derive(Debug)]
 enum ListingState {
-    Building(Box<ListingBuilder>, Now),
+    Building(Charged<Box<ListingBuilder>>, Now),
     /// Kept for requests that are still waiting: the listing may not have been cached.
     Made(Arc<Listing>),
 }
@@ -134,7 +135,8 @@ impl Listings {
     ) -> Waiter {
         let waiter = Arc::new(());
         if self.pending.len() < PENDING_MAX {
-            let build = Box::new(ListingBuilder::new(path, directory));
+            let build =
+                Charged::of(Part::Listings, || Box::new(ListingBuilder::new(path, directory)));
             self.pending.push(PendingListing {
                 key: key.into(),
                 waiters: Arc::downgrade(&waiter),
@@ -166,7 +168,9 @@ impl Listings {
             ListingState::Building(..) if !advances => return Ok(Some(unfinished)),
             ListingState::Building(build, begun) => (build, *begun),
         };
-        let part = build.advance(tree).inspect_err(|_| pending.waiters = Weak::new())?;
+        let part = build
+            .measure(|build| build.advance(tree))
+            .inspect_err(|_| pending.waiters = Weak::new())?;
         self.counts.parts += 1;
         self.counts.part_rows_max = self.counts.part_rows_max.max(part.rows as u64);
         let Some((page, rows)) = part.made else { return Ok(Some(unfinished)) };

@@ -273,6 +273,14 @@ impl Exchange {
         }
     }
 
+    /// Returns the memory that it holds besides its own size, bytes.
+    pub fn held_bytes(&self) -> usize {
+        let Self { request, request_trailers, head, reply_trailers, copy, .. } = self;
+        let buffers = [request, request_trailers, head, reply_trailers];
+        let copy_bytes = copy.as_ref().map_or(0, |(bytes, _)| bytes.capacity());
+        buffers.iter().map(|buffer| buffer.capacity()).sum::<usize>() + copy_bytes
+    }
+
     /// Sets the maximum number of bytes of the request that wait to be sent; `None` for that of a
     /// request that is being sent.
     pub fn set_request_bytes_max(&mut self, bytes_max: Option<usize>) {

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use weir_accept::client_limits::{ClientPrefix, ClientTable, Opened, Reservation};
+use weir_sys::heap::{Charged, Part};
 use weir_sys::socket::UNKNOWN_PEER;
 
 use crate::config::{ClientLimits, Config};
@@ -19,7 +20,7 @@ const PARTS: usize = 64;
 pub(crate) struct Clients {
     prefix: ClientPrefix,
     limit_bandwidth: bool,
-    parts: Vec<Mutex<ClientTable>>,
+    parts: Charged<Vec<Mutex<ClientTable>>>,
     /// Of this process alone, so that nobody can choose addresses that lead to one place.
     hasher: RandomState,
     start: Instant,
@@ -37,7 +38,9 @@ impl Clients {
         Self {
             prefix: limits.prefix,
             limit_bandwidth: limits.each.bandwidth.is_some(),
-            parts: (0..PARTS).map(|_| Mutex::new(table.clone())).collect(),
+            parts: Charged::of(Part::Clients, || {
+                (0..PARTS).map(|_| Mutex::new(table.clone())).collect()
+            }),
             hasher: RandomState::new(),
             start: Instant::now(),
         }

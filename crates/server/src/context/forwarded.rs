@@ -81,6 +81,13 @@ pub(crate) struct Forward {
     pub cache: Option<Box<CachePart>>,
 }
 
+impl Forward {
+    /// Returns the memory that it holds, except for its connection to the server, bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        size_of::<Self>() + self.exchange.held_bytes()
+    }
+}
+
 /// Place of a request at its upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {

@@ -7,6 +7,7 @@ pub(crate) mod close_reason;
 pub(crate) mod forwarded;
 pub(crate) mod log;
 pub(crate) mod logins;
+pub(crate) mod memory;
 pub(crate) mod output;
 pub(crate) mod read_rate;
 pub(crate) mod refusals;
@@ -34,6 +35,7 @@ use clock::Clock;
 use forwarded::Background;
 use log::{LogBuffer, LoggedRequest};
 use logins::Logins;
+use memory::MemoryBudget;
 use output::Output;
 use refusals::{RefusalCause, RefusalSampler};
 use stores::Stores;
@@ -95,6 +97,8 @@ pub(crate) struct WorkerContext {
     /// Capacity that sources have to share, while they do, and what each of them has used of it.
     pub share: Option<Share>,
     shares: Option<Box<Shares>>,
+    /// Memory budget of the server, as this loop sees it.
+    pub memory: MemoryBudget,
     /// Limits of each client, if there are any.
     pub clients: Option<Arc<Clients>>,
     /// Servers that requests are forwarded to, if there are any.
@@ -142,6 +146,7 @@ impl WorkerContext {
     ) -> Self {
         let mut context = Self {
             refusals: RefusalSampler::of(&config.errors),
+            memory: MemoryBudget::new(config.memory_bytes()),
             config,
             stores,
             counters: Counters::default(),
@@ -259,7 +264,9 @@ impl WorkerContext {
     }
 
     pub(crate) fn take_input(&mut self) -> Vec<u8> {
-        self.inputs.pop().unwrap_or_else(|| Vec::with_capacity(INPUT_BYTES))
+        let Some(buffer) = self.inputs.pop() else { return Vec::with_capacity(INPUT_BYTES) };
+        self.memory.buffers -= buffer.capacity() as i64;
+        buffer
     }
 
     pub(crate) fn give_input(&mut self, mut buffer: Vec<u8>) {
@@ -268,17 +275,21 @@ impl WorkerContext {
             && self.inputs.len() < KEPT_MAX
         {
             buffer.clear();
+            self.memory.buffers += buffer.capacity() as i64;
             self.inputs.push(buffer);
         }
     }
 
     pub(crate) fn take_output(&mut self) -> Box<Output> {
-        self.outputs.pop().unwrap_or_default()
+        let Some(output) = self.outputs.pop() else { return Box::default() };
+        self.memory.buffers -= output.held_bytes() as i64;
+        output
     }
 
     pub(crate) fn give_output(&mut self, mut output: Box<Output>) {
         if output.bytes.capacity() <= KEPT_BYTES_MAX && self.outputs.len() < KEPT_MAX {
             output.reset();
+            self.memory.buffers += output.held_bytes() as i64;
             self.outputs.push(output);
         }
     }
@@ -348,6 +359,7 @@ impl WorkerContext {
             }
         }
         self.stores.note(&mut self.counters);
+        self.memory.note(&mut self.counters);
         self.counters.threads_max.raise(1);
         if let Some(upstreams) = &self.upstreams {
             upstreams.count(&mut self.counters, &mut self.upstream_words);

@@ -139,6 +139,11 @@ impl Output {
         self.bytes.capacity() + later_bytes + self.queue.buffer_bytes()
     }
 
+    /// Returns the memory that it holds, except for bodies that it shares, bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        size_of::<Self>() + self.buffer_bytes() + self.records.capacity() * size_of::<Record>()
+    }
+
     /// Empties it for the next use, keeping its buffer.
     pub(crate) fn reset(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);

@@ -163,6 +163,8 @@ pub(crate) struct Connection {
     requests_left: u32,
     /// Reason for the close, once known.
     close_reason: Option<CloseReason>,
+    /// Memory that it held besides its own size when that was last counted, bytes.
+    held_bytes: u32,
 }
 
 #[derive(Debug)]
@@ -221,6 +223,7 @@ impl Connection {
             body_incomplete: false,
             requests_left: context.config.requests_max,
             close_reason: None,
+            held_bytes: 0,
         }
     }
 
@@ -484,6 +487,20 @@ impl Connection {
         } else if self.action() == Action::Read {
             self.shrink_input(context);
         }
+        self.count_held(context);
+    }
+
+    /// Counts the memory that it holds.
+    fn count_held(&mut self, context: &mut WorkerContext) {
+        let output_bytes = self.output.as_ref().map_or(0, |output| output.held_bytes());
+        let forward_bytes = match &self.state {
+            State::Forward(forward) => forward.held_bytes(),
+            _ => 0,
+        };
+        let held_bytes = self.input.capacity() + output_bytes + forward_bytes;
+        let held_bytes = u32::try_from(held_bytes).unwrap_or(u32::MAX);
+        context.memory.connections += i64::from(held_bytes) - i64::from(self.held_bytes);
+        self.held_bytes = held_bytes;
     }
 
     /// Moves the current deadline forward to `deadline_ns`, if that is earlier.
@@ -533,6 +550,7 @@ impl Connection {
         context.counters.never_completed.add((self.sent_earlier == 0).into());
         self.count_down_for_client(context);
         self.release_input(context);
+        context.memory.connections -= i64::from(std::mem::take(&mut self.held_bytes));
         match std::mem::replace(&mut self.state, State::Idle) {
             // The loop ends, and with it what goes on without a client.
             State::Forward(forward) if reason == CloseReason::Drained => forward.give_up(context),

@@ -4,6 +4,7 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use weir_sys::heap::Charged;
 use weir_sys::pipe::Pipe;
 use weir_sys::{file, socket};
 use weir_tls::{Handshake, Session};
@@ -124,12 +125,12 @@ pub trait Socket {
 #[derive(Debug)]
 pub(crate) struct ClientSocket {
     fd: OwnedFd,
-    session: Option<Box<Session>>,
+    session: Option<Box<Charged<Session>>>,
 }
 
 impl ClientSocket {
     /// Creates it. `session`: TLS, which begins with the first byte.
-    pub(crate) fn new(fd: OwnedFd, session: Option<Session>) -> Self {
+    pub(crate) fn new(fd: OwnedFd, session: Option<Charged<Session>>) -> Self {
         Self { fd, session: session.map(Box::new) }
     }
 
@@ -139,7 +140,7 @@ impl ClientSocket {
     }
 
     /// Returns the session, unless the client speaks without TLS.
-    fn session(&mut self) -> Option<(&mut Session, Kernel<'_>)> {
+    fn session(&mut self) -> Option<(&mut Charged<Session>, Kernel<'_>)> {
         let session = self.session.as_deref_mut()?;
         (session.handshake() != Handshake::Plain).then(|| (session, Kernel(self.fd.as_fd())))
     }
@@ -154,7 +155,9 @@ impl AsFd for ClientSocket {
 impl Socket for ClientSocket {
     fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         if let Some(session) = &mut self.session {
-            return session.receive(&mut Kernel(self.fd.as_fd()), buffer);
+            let mut kernel = Kernel(self.fd.as_fd());
+            return session
+                .measure_beside(buffer, |session, buffer| session.receive(&mut kernel, buffer));
         }
         socket::read(self.fd.as_fd(), buffer)
     }
@@ -166,14 +169,16 @@ impl Socket for ClientSocket {
 
     fn write(&mut self, bytes: &[u8], more: bool) -> io::Result<usize> {
         match self.session() {
-            Some((session, mut kernel)) => session.send(&mut kernel, bytes, b"", more),
+            Some((session, mut kernel)) => {
+                session.measure(|session| session.send(&mut kernel, bytes, b"", more))
+            }
             None => socket::write(self.fd.as_fd(), bytes, more),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self.session() {
-            Some((session, mut kernel)) => session.flush(&mut kernel),
+            Some((session, mut kernel)) => session.measure(|session| session.flush(&mut kernel)),
             None => Ok(()),
         }
     }
@@ -184,7 +189,7 @@ impl Socket for ClientSocket {
 
     fn end(&mut self) {
         if let Some((session, _)) = self.session() {
-            session.end();
+            session.measure(Session::end);
         }
     }
 
@@ -205,7 +210,8 @@ impl Socket for ClientSocket {
     }
 
     fn add_handshake_ns(&mut self, ns: u64) -> u64 {
-        self.session.as_mut().map_or(0, |session| session.add_handshake_ns(ns))
+        let session = self.session.as_mut();
+        session.map_or(0, |session| session.measure(|session| session.add_handshake_ns(ns)))
     }
 
     fn set_cork(&self, on: bool) {
@@ -214,7 +220,9 @@ impl Socket for ClientSocket {
 
     fn write_two(&mut self, first: &[u8], second: &[u8]) -> io::Result<usize> {
         match self.session() {
-            Some((session, mut kernel)) => session.send(&mut kernel, first, second, false),
+            Some((session, mut kernel)) => {
+                session.measure(|session| session.send(&mut kernel, first, second, false))
+            }
             None => socket::write_two(self.fd.as_fd(), first, second),
         }
     }

@@ -8,10 +8,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use weir_content::Fetch;
 use weir_dispatch::readiness::Interest;
+use weir_sys::heap::{Charged, Part};
 use weir_sys::listener::{self, Arrival};
 use weir_sys::pipe::Pipe;
 use weir_sys::socket;
-use weir_tls::Handshake;
+use weir_tls::{Acceptor, Handshake, Session};
 
 use super::connection::{Action, Connection};
 use super::connection_io::ConnectionIo;
@@ -62,7 +63,7 @@ impl ConnectionIo for SocketConnection {
             false => None,
         };
         let acceptor = context.config.tls.as_deref().filter(|_| is_tls);
-        let session = acceptor.and_then(|acceptor| acceptor.session().ok());
+        let session = acceptor.and_then(session);
         if is_tls && session.is_none() {
             // Nothing can be read or sent any more: never without TLS where it is promised.
             socket::shutdown_both(fd.as_fd());
@@ -85,6 +86,11 @@ impl ConnectionIo for SocketConnection {
     fn close(self, reason: CloseReason, context: &mut WorkerContext) {
         socket::close(self.into_fd(reason, context));
     }
+}
+
+/// Begins a session, and charges the memory that it takes.
+fn session(acceptor: &Acceptor) -> Option<Charged<Session>> {
+    Charged::of(Part::Tls, || acceptor.session()).transpose().ok()
 }
 
 impl SocketConnection {

@@ -81,7 +81,8 @@ impl WorkerSpec {
         let stores = Stores::open(&config, self.compressor.as_ref())?;
         let open_max = config.conns_max.div_ceil(config.workers).max(1);
         let mut context = WorkerContext::new(config, stores, self.log.take());
-        let Self { sockets, control, publisher, upstreams, clients, index, confinement, .. } = self;
+        let Self { sockets, control, publisher, upstreams, clients, index, .. } = self;
+        let confinement = self.confinement;
         context.clients = clients;
         context.upstreams = upstreams.map(|shared| {
             let (config, waker) = (context.config(), Arc::clone(&control.waker));

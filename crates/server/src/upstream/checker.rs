@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use weir_http1::proxy_protocol::{self, Version};
 use weir_http1::reply_parser::ReplyParser;
+use weir_sys::heap::Charged;
 use weir_sys::poll::{self, POLLIN, POLLOUT, PollFd};
 use weir_sys::socket;
 use weir_sys::waker::Waker;
@@ -91,7 +92,7 @@ struct CheckedServer<'a> {
 /// A check that is under way.
 struct Attempt {
     fd: OwnedFd,
-    tls: Option<ClientSession>,
+    tls: Option<Charged<ClientSession>>,
     deadline_ns: u64,
     request: Vec<u8>,
     sent: usize,
@@ -238,14 +239,14 @@ impl Attempt {
     fn write(&mut self) -> io::Result<usize> {
         let unsent = self.request.get(self.sent..).unwrap_or_default();
         match &mut self.tls {
-            Some(tls) => tls.send(&mut Kernel(self.fd.as_fd()), unsent),
+            Some(tls) => tls.measure(|tls| tls.send(&mut Kernel(self.fd.as_fd()), unsent)),
             None => socket::write(self.fd.as_fd(), unsent, false),
         }
     }
 
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match &mut self.tls {
-            Some(tls) => tls.receive(&mut Kernel(self.fd.as_fd()), into),
+            Some(tls) => tls.measure(|tls| tls.receive(&mut Kernel(self.fd.as_fd()), into)),
             None => socket::read_slice(self.fd.as_fd(), into),
         }
     }

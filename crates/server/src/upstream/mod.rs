@@ -19,6 +19,7 @@ use weir_accept::Limit;
 use weir_accept::upstream::{Arrived, Asked, Departure, Granted, Outcome, Reason, Ticket};
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
+use weir_sys::heap::{Charged, Part};
 use weir_sys::pipe::Pipe;
 use weir_sys::waker::Waker;
 use weir_sys::{client, socket};
@@ -397,8 +398,11 @@ pub(crate) fn count_refusal(reason: Reason, counters: &mut Counters) {
 ///
 /// # Errors
 /// There is no randomness.
-fn session(server: &UpstreamServer) -> io::Result<Option<ClientSession>> {
-    let session = server.tls.as_ref().map(|connector| connector.session());
+fn session(server: &UpstreamServer) -> io::Result<Option<Charged<ClientSession>>> {
+    let session = server
+        .tls
+        .as_ref()
+        .map(|connector| Charged::of(Part::Upstreams, || connector.session()).transpose());
     session.transpose().map_err(io::Error::other)
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use weir_dispatch::readiness::{Interest, Token};
 use weir_dispatch::slots::{SlotSearch, Slots};
 use weir_sys::descriptor::SharedFd;
+use weir_sys::heap::{Charge, Charged, Part};
 use weir_sys::socket;
 use weir_tls::client::{ClientSession, Failure};
 
@@ -43,7 +44,7 @@ pub(crate) struct UpstreamSocket {
     /// Bytes that a ring receives and sends for it; `None` where calls are made on the socket.
     pub ring: Option<Box<RingIo>>,
     /// TLS, which begins with the first byte; never on a ring.
-    tls: Option<Box<ClientSession>>,
+    tls: Option<Box<Charged<ClientSession>>>,
 }
 
 impl UpstreamSocket {
@@ -67,7 +68,8 @@ impl UpstreamSocket {
     /// WouldBlock where there is nothing; errors of recv(2).
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if let Some(tls) = &mut self.tls {
-            let read = tls.receive(&mut Kernel(self.fd.as_fd()), into);
+            let mut kernel = Kernel(self.fd.as_fd());
+            let read = tls.measure(|tls| tls.receive(&mut kernel, into));
             self.note_drained();
             return read;
         }
@@ -106,7 +108,8 @@ impl UpstreamSocket {
         if let Some(tls) = &mut self.tls {
             // A handshake reads; afterwards nothing is known that was not known before.
             let reads = tls.is_handshaking();
-            let sent = tls.send(&mut Kernel(self.fd.as_fd()), bytes);
+            let mut kernel = Kernel(self.fd.as_fd());
+            let sent = tls.measure(|tls| tls.send(&mut kernel, bytes));
             if reads {
                 self.note_drained();
             }
@@ -124,7 +127,10 @@ impl UpstreamSocket {
     /// WouldBlock where there is no room; errors of send(2).
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         match &mut self.tls {
-            Some(tls) if !tls.is_handshaking() => tls.flush(&mut Kernel(self.fd.as_fd())),
+            Some(tls) if !tls.is_handshaking() => {
+                let mut kernel = Kernel(self.fd.as_fd());
+                tls.measure(|tls| tls.flush(&mut kernel))
+            }
             _ => Ok(()),
         }
     }
@@ -147,8 +153,11 @@ impl UpstreamSocket {
     /// Says that nothing follows, in TLS. Without room for it, that is lost.
     fn end_tls(&mut self) {
         if let Some(tls) = &mut self.tls {
-            tls.end();
-            let _ = tls.flush(&mut Kernel(self.fd.as_fd()));
+            let mut kernel = Kernel(self.fd.as_fd());
+            tls.measure(|tls| {
+                tls.end();
+                let _ = tls.flush(&mut kernel);
+            });
         }
     }
 
@@ -189,6 +198,7 @@ pub(crate) enum Change {
 pub(crate) struct Sockets {
     slots: Slots,
     entries: Vec<(u32, Option<UpstreamSocket>)>,
+    charge: Charge,
     /// Idle connections by upstream and server, oldest first.
     idle: Vec<Vec<Vec<u32>>>,
     changed: Vec<u32>,
@@ -203,6 +213,7 @@ impl Sockets {
         Self {
             slots: Slots::new(search, SOCKETS_MAX),
             entries: Vec::new(),
+            charge: Charge::of(Part::Upstreams, 0),
             idle: servers.map(|count| vec![Vec::new(); count]).collect(),
             changed: Vec::new(),
             closed: Vec::new(),
@@ -243,7 +254,7 @@ impl Sockets {
         upstream: usize,
         server: usize,
         client: Token,
-        tls: Option<ClientSession>,
+        tls: Option<Charged<ClientSession>>,
     ) -> u32 {
         let socket = UpstreamSocket {
             fd: Arc::new(fd),
@@ -265,6 +276,7 @@ impl Sockets {
         let slot = self.slots.allocate().unwrap_or(SOCKETS_MAX as u32);
         if slot as usize >= self.entries.len() {
             self.entries.resize_with(slot as usize + 1, || (0, None));
+            self.charge.set(self.entries.capacity() * size_of::<(u32, Option<UpstreamSocket>)>());
         }
         let entry = &mut self.entries[slot as usize];
         entry.0 = entry.0.wrapping_add(1);

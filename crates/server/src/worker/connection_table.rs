@@ -2,11 +2,13 @@
 
 use weir_dispatch::readiness::Token;
 use weir_dispatch::slots::{SlotSearch, Slots};
+use weir_sys::heap::{Charge, Part};
 
 /// Table of connections. Reserved slots come first: the waker, then the listeners.
 pub(crate) struct ConnectionTable<C> {
     slots: Slots,
     entries: Vec<Entry<C>>,
+    charge: Charge,
     reserved: u32,
     /// Slots taken for connections that have not come yet.
     promised: usize,
@@ -33,7 +35,8 @@ impl<C> ConnectionTable<C> {
             slots.allocate();
         }
         let entries = (0..reserved).map(|_| Entry::empty()).collect();
-        Self { slots, entries, reserved, promised: 0, open_max }
+        let charge = Charge::of(Part::Connections, 0);
+        Self { slots, entries, charge, reserved, promised: 0, open_max }
     }
 
     /// Number of open connections.
@@ -116,6 +119,7 @@ impl<C> ConnectionTable<C> {
     fn fill(&mut self, slot: u32, conn: C) {
         if slot as usize >= self.entries.len() {
             self.entries.resize_with(slot as usize + 1, Entry::empty);
+            self.charge.set(self.entries.capacity() * size_of::<Entry<C>>());
         }
         let entry = &mut self.entries[slot as usize];
         entry.generation = entry.generation.wrapping_add(1);

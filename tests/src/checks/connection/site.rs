@@ -8,8 +8,8 @@ use weir_server::accept::{Controls, Limit, PolicyConfig, Refusal, SynFilter};
 use weir_server::content::Options;
 use weir_server::readiness::settings::Settings;
 use weir_server::{
-    Config, ErrorLog, ErrorLogOptions, LogLevel, LogTarget, OutputPath, PRESETS, SandboxMode,
-    Strategy, SynFilterPlace, Timeouts, architecture, readiness, slots,
+    Config, ErrorLog, ErrorLogOptions, LogLevel, LogTarget, MemoryLimit, OutputPath, PRESETS,
+    SandboxMode, Strategy, SynFilterPlace, Timeouts, architecture, readiness, slots,
 };
 
 use crate::files::{Root, noise};
@@ -172,6 +172,7 @@ fn plain() -> Config {
         syn_filter: None,
         syn_filter_at: SynFilterPlace::Auto,
         conns_max: 0,
+        memory: MemoryLimit::None,
         client_limits: None,
         listenq: 0,
         content: Options::default(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir_dispatch::readiness::{Interest, Token};
 use weir_sys::poll::{POLLIN, POLLOUT};
-use weir_sys::socket;
+use weir_sys::{heap, socket};
 
 use super::model::{GroupWorker, ThreadGroup};
 use super::park::{Park, Wait, WakeReason};
@@ -46,6 +46,8 @@ impl GroupWorker {
         let park = self.park(token);
         self.model.serving = None;
         self.wake_timekeeper();
+        // Threads may be many, and each may wait for long.
+        heap::settle();
         park
     }
 
