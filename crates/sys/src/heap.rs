@@ -21,6 +21,14 @@ pub const BATCH_BYTES: i64 = 32 << 10;
 /// address space alone.
 pub const STACK_BYTES_USED: usize = 16 << 10;
 
+/// Size from which on blocks are mapped by themselves, bytes: the C library's own, at first.
+#[cfg(target_env = "gnu")]
+const MAPPED_BYTES_MIN: i32 = 128 << 10;
+
+/// Free memory at the end of a heap beyond which it goes back to the kernel, bytes.
+#[cfg(target_env = "gnu")]
+const FREE_TOP_BYTES_MAX: i32 = 1 << 20;
+
 /// Smallest piece that the C library hands out, its own word included, bytes.
 const PIECE_BYTES_MIN: usize = 32;
 
@@ -285,6 +293,11 @@ impl<T> Charged<T> {
         Self { value, charge }
     }
 
+    /// Returns the bytes charged.
+    pub fn charged_bytes(&self) -> u64 {
+        self.charge.bytes()
+    }
+
     /// Does something with the value, and charges what that allocates.
     #[inline]
     pub fn measure<R>(&mut self, operation: impl FnOnce(&mut T) -> R) -> R {
@@ -361,6 +374,18 @@ pub fn share(all: &'static [AtomicU64], own: &'static [AtomicU64]) {
 pub fn leave(all: &[AtomicU64], own: &[AtomicU64]) {
     for (all, own) in all.iter().zip(own) {
         all.fetch_sub(own.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// Has the C library map each large block by itself, so that it goes back to the kernel as soon as
+/// it is freed (mallopt(3)). By itself it stops doing so for blocks as large as one that was freed
+/// before, and memory that was once used by large bodies stays in pieces.
+pub fn map_large_blocks() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: these only set numbers; no other thread may be setting them, which none here does.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, FREE_TOP_BYTES_MAX);
     }
 }
 

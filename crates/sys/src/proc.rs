@@ -2,6 +2,7 @@
 //! (proc_pid_stat(5), proc_pid_status(5)).
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 
 /// Returns the ids of all processes.
 pub fn processes() -> impl Iterator<Item = u32> {
@@ -12,6 +13,36 @@ pub fn processes() -> impl Iterator<Item = u32> {
 /// Reads the `stat` line of a process; returns `None` once the process is gone.
 pub fn of(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/stat")).ok()
+}
+
+/// The memory of this process that is resident and of no file, which its threads may ask for
+/// however they are confined (proc_pid_statm(5)).
+#[derive(Debug)]
+pub struct ResidentMemory(fs::File);
+
+impl ResidentMemory {
+    /// Opens what tells it.
+    ///
+    /// # Errors
+    /// There is no /proc.
+    pub fn open() -> std::io::Result<Self> {
+        fs::File::open("/proc/self/statm").map(Self)
+    }
+
+    /// Returns it, bytes; `None` if the kernel does not tell.
+    pub fn bytes(&self) -> Option<u64> {
+        let mut line = [0; 128];
+        let read = self.0.read_at(&mut line, 0).ok()?;
+        anonymous_pages(std::str::from_utf8(line.get(..read)?).ok()?)?
+            .checked_mul(rustix::param::page_size() as u64)
+    }
+}
+
+/// Returns the resident pages of a `statm` line that are of no file.
+fn anonymous_pages(statm: &str) -> Option<u64> {
+    let mut fields = statm.split_whitespace().skip(1).map_while(|field| field.parse().ok());
+    let (resident, of_files): (u64, u64) = (fields.next()?, fields.next()?);
+    Some(resident.saturating_sub(of_files))
 }
 
 /// Returns the part after the name, which is in parentheses and may contain any character.
@@ -60,6 +91,16 @@ pub fn status_number(status: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_of_no_file_is_what_grows_when_it_is_written_to() {
+        assert_eq!(anonymous_pages("900 300 100 1 0 2 0\n"), Some(200));
+        assert_eq!(anonymous_pages("900 x"), None);
+        let memory = ResidentMemory::open().unwrap();
+        let before = memory.bytes().unwrap();
+        let block = vec![1_u8; 64 << 20];
+        assert!(memory.bytes().unwrap() >= before + (block.len() as u64) / 2);
+    }
 
     #[test]
     fn a_name_in_stat_may_contain_anything() {
