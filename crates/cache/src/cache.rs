@@ -30,6 +30,9 @@ const TYPICAL_BYTES: u64 = 8192;
 /// Part of the bytes for stored replies that those on their way here may take besides.
 const COPIES_SHARE: u64 = 4;
 
+/// Part of its capacity below which nothing is left of a cache that gives memory back.
+const GIVEN_BACK_PARTS_MAX: u64 = 64;
+
 /// Maximum number of parts with a lock of their own.
 const SHARDS_MAX: u64 = 16;
 
@@ -216,6 +219,21 @@ impl<W: PartialEq> Cache<W> {
         let mut flights = self.flights.lock();
         flights.outdate(key);
         matches!(self.slots.remove(key), Some((_, Slot::Variants(_))))
+    }
+
+    /// Evicts replies of at least `bytes`, the least useful first, or all.
+    pub fn give_back(&self, bytes: u64) {
+        let (before, weight) = (self.slots.len(), self.slots.weight());
+        let left = weight.saturating_sub(bytes);
+        if left < self.config.bytes_max / GIVEN_BACK_PARTS_MAX {
+            // The number of ghosts follows the capacity down, but not up again from nothing.
+            self.slots.clear();
+        } else {
+            self.slots.set_capacity(left);
+            self.slots.set_capacity(self.config.bytes_max);
+        }
+        let evicted = before.saturating_sub(self.slots.len());
+        self.evicted.fetch_add(evicted as u64, Ordering::Relaxed);
     }
 
     /// Returns the totals.

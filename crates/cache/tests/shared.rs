@@ -103,3 +103,21 @@ fn what_is_stored_and_what_is_on_its_way_is_bounded() {
     drop(copies);
     assert!(cache.reserve(60_000).is_some());
 }
+
+#[test]
+fn a_cache_gives_back_as_much_as_is_asked_and_then_has_room_again() {
+    let cache = cache(1 << 20);
+    let fill = || {
+        for nth in 0..100_u32 {
+            cache.store(&nth.to_be_bytes(), &reply("", FRESH));
+        }
+        cache.totals().stored_bytes
+    };
+    let full = fill();
+    cache.give_back(full / 4);
+    let left = cache.totals().stored_bytes;
+    assert!(left <= full - full / 4 && left >= full / 2, "{left} of {full}");
+    cache.give_back(u64::MAX);
+    assert_eq!((cache.totals().stored_bytes, cache.totals().evicted), (0, 100));
+    assert_eq!(fill(), full);
+}

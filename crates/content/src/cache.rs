@@ -102,6 +102,21 @@ impl Cache {
         self.open.clear();
     }
 
+    /// Evicts values of at least `bytes` in memory, the least useful first, or all.
+    pub(crate) fn give_back(&mut self, bytes: u64) {
+        let before = self.in_memory.len();
+        let (weight, capacity) = (self.in_memory.weight(), self.in_memory.capacity());
+        let left = weight.saturating_sub(bytes);
+        if left < capacity / GIVEN_BACK_PARTS_MAX {
+            // The number of ghosts follows the capacity down, but not up again from nothing.
+            self.in_memory.clear();
+        } else {
+            self.in_memory.set_capacity(left);
+            self.in_memory.set_capacity(capacity);
+        }
+        self.counts.evictions += (before - self.in_memory.len()) as u64;
+    }
+
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.in_memory.weight()
     }
@@ -148,6 +163,9 @@ fn partition(items: usize, weight_max: u64, weigher: Weigher) -> Partition {
     let items = items.clamp(GHOSTS_MIN, GHOSTS_MAX);
     Partition::with(items, weight_max, weigher, DefaultHashBuilder::default(), EvictionCounter)
 }
+
+/// Part of its capacity below which nothing is left of a cache that gives memory back.
+pub(crate) const GIVEN_BACK_PARTS_MAX: u64 = 64;
 
 /// Approximate overhead of a table slot besides key and value, bytes.
 const SLOT_BYTES: usize = 64;

@@ -120,6 +120,7 @@ impl Store {
             cache: Cache::new(options.cache_bytes_max, options.open_files_max),
             listings: Listings::default(),
             forms: None,
+            keeps: true,
             options,
         };
         Ok(Store { resolver, scratch: Vec::new() })
@@ -191,6 +192,30 @@ impl Store {
         self.resolver.forms.as_ref().map(Forms::counts).unwrap_or_default()
     }
 
+    /// Gives back at least `bytes` of what is kept in memory, or all of it: content and compressed
+    /// forms, each as much as it has of the whole.
+    pub fn give_back(&mut self, bytes: u64) {
+        let cached_bytes = self.memory_bytes();
+        let forms_bytes = self.form_counts().held_bytes;
+        let all_bytes = (cached_bytes + forms_bytes).max(1);
+        let part = |of: u64| {
+            let share = u128::from(bytes) * u128::from(of) / u128::from(all_bytes);
+            u64::try_from(share).unwrap_or(u64::MAX).saturating_add(1)
+        };
+        if cached_bytes > 0 {
+            self.resolver.cache.give_back(part(cached_bytes));
+        }
+        if let Some(forms) = self.resolver.forms.as_mut().filter(|_| forms_bytes > 0) {
+            forms.give_back(part(forms_bytes));
+        }
+    }
+
+    /// Lets the store keep what it loads and makes from now on, or not. While it does not, all but
+    /// small files are sent from their descriptor.
+    pub fn set_keeping(&mut self, keeps: bool) {
+        self.resolver.keeps = keeps;
+    }
+
     /// Returns the memory used by the cache, bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.resolver.cache.memory_bytes()
@@ -215,6 +240,8 @@ struct Resolver {
     cold: ColdCounts,
     options: Options,
     waits: bool,
+    /// True if what is loaded and made is cached, where that is configured.
+    keeps: bool,
 }
 
 impl Resolver {
@@ -301,7 +328,10 @@ impl Resolver {
         let compression = self.options.compression.filter(|_| self.forms.is_some());
         let rules = LoadRules {
             types: &self.types,
-            memory_file_bytes_max: self.options.memory_file_bytes_max,
+            memory_file_bytes_max: match self.keeps {
+                true => self.options.memory_file_bytes_max,
+                false => self.options.memory_file_bytes_max.min(UNKEPT_BYTES_MAX),
+            },
             compressed_file_bytes_max: compression.map_or(0, |options| options.file_bytes_max),
         };
         let loaded = Resource::load(files, rules, context.waits, context.now);
@@ -315,7 +345,7 @@ impl Resolver {
             self.cache.counts.misses += 1;
         }
         let resource = Arc::new(loaded?);
-        if self.options.caching && resource.is_settled(context.now) {
+        if self.options.caching && self.keeps && resource.is_settled(context.now) {
             self.cache.put(key, Cached::Resource(Arc::clone(&resource)));
         }
         Ok(resource)
@@ -392,7 +422,7 @@ impl Resolver {
 
     fn keep_listing(&mut self, key: &[u8], listing: &Arc<Listing>) {
         self.cache.counts.misses += 1;
-        if self.options.caching {
+        if self.options.caching && self.keeps {
             self.cache.put(key, Cached::Listing(Arc::clone(listing)));
         }
     }
@@ -430,6 +460,9 @@ fn stale_or_error(stale: Option<Cached>, lookup: &Lookup<'_>, error: io::Error) 
         None => Found::Error(error),
     }
 }
+
+/// Size up to which files are read and sent from memory while nothing is kept, bytes.
+const UNKEPT_BYTES_MAX: u64 = 64 << 10;
 
 /// Conditions of a tree lookup.
 #[derive(Clone, Copy)]

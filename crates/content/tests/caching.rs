@@ -213,3 +213,30 @@ fn descriptors_stay_within_their_bounds_and_close() {
     assert_eq!(body(&sending.unwrap()), LARGE);
     assert_eq!(site.descriptors(), 0);
 }
+
+#[test]
+fn a_store_gives_back_as_much_as_is_asked_and_keeps_nothing_while_it_may_not() {
+    let site = Site::new("give-back");
+    let mut store = site.store(Options { cache_bytes_max: 1 << 20, ..Options::default() });
+    for name in 0..100 {
+        let name = name.to_string();
+        site.write(&name, &"x".repeat(4000));
+        entry(&mut store, &format!("/{name}"), at(0));
+    }
+    let full = store.memory_bytes();
+    assert!(full > 400_000, "{full}");
+    store.give_back(100_000);
+    let left = store.memory_bytes();
+    assert!((full - 150_000..=full - 100_000).contains(&left), "{left} of {full}");
+    assert!(store.counts().evictions >= 20);
+    store.give_back(u64::MAX);
+    assert_eq!((store.memory_bytes(), store.counts().evictions), (0, 100));
+    store.set_keeping(false);
+    entry(&mut store, "/1", at(1));
+    assert_eq!(store.memory_bytes(), 0);
+    store.set_keeping(true);
+    for name in 0..100 {
+        entry(&mut store, &format!("/{name}"), at(2));
+    }
+    assert_eq!(store.memory_bytes(), full, "it has the room that it had");
+}

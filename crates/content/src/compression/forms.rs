@@ -12,6 +12,7 @@ use quick_cache::{DefaultHashBuilder, Weighter};
 use super::compressor::Compressor;
 use super::form::{Form, FormId};
 use super::level::Level;
+use crate::cache::GIVEN_BACK_PARTS_MAX;
 use crate::entry::Entry;
 use crate::time::Now;
 use crate::variants::Coding;
@@ -114,6 +115,18 @@ impl Forms {
         let kept = self.kept.peek(&key[..])?;
         let is_current = kept.id == FormId::of(plain.status(), coding) && kept.is_for(plain);
         kept.entry.clone().filter(|_| is_current)
+    }
+
+    /// Drops forms of at least `bytes`, the least useful first, or all.
+    pub(crate) fn give_back(&mut self, bytes: u64) {
+        let (weight, capacity) = (self.kept.weight(), self.kept.capacity());
+        let left = weight.saturating_sub(bytes);
+        if left < capacity / GIVEN_BACK_PARTS_MAX {
+            self.kept.clear();
+        } else {
+            self.kept.set_capacity(left);
+            self.kept.set_capacity(capacity);
+        }
     }
 
     /// Returns the counts so far.
