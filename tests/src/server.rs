@@ -245,7 +245,8 @@ impl Stopped {
         let total = stats["total"].as_object().expect("what all loops counted");
         let of = |name: &str| total[name].as_u64().expect(name);
         // Those who are let go are closed if they were deferred before, and else not even begun.
-        let let_go = of("refused_excess") + of("refused_stale") + of("departed");
+        let let_go = ["refused_excess", "refused_stale", "refused_memory", "departed"];
+        let let_go: u64 = let_go.into_iter().map(of).sum();
         let closed = of("accepted").saturating_sub(let_go)..=of("accepted");
         assert!(closed.contains(&of("closed")), "{stats}");
         assert_eq!(of("refused_idle"), 0, "somebody was refused though there was time: {stats}");

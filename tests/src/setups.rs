@@ -72,6 +72,7 @@ const OMISSIONS: &[Omission] = &[
             "connections_with_an_incomplete_body_are_evicted",
             "connections_whose_client_reads_nothing_are_evicted",
             "half_done_handshakes_are_evicted_first",
+            "a_server_that_is_full_refuses_and_serves_again",
         ],
         applies: has_a_pool,
         why: "a silent client occupies a fiber, thread or process until its deadline",

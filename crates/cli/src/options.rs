@@ -10,8 +10,7 @@ use weir_server::sites::UnknownHost;
 use weir_server::sites::hosts::HostPattern;
 use weir_server::{
     Address, LogFormat, MemoryLimit, OUTPUTS, PRESETS, SandboxMode, Status, SynFilterPlace,
-    UserName,
-    architecture, readiness, slots,
+    UserName, architecture, readiness, slots,
 };
 
 use crate::caching::CacheOptions;
@@ -179,8 +178,8 @@ pub(crate) struct ServerOptions {
 
     /// Memory that the whole server may take, all caches, buffers and connections together: when it
     /// is nearly used up caches give back, then idle connections are closed, then new ones refused
-    /// (docs/serve.md). auto: three quarters of what the control group or the machine has; none: no
-    /// budget
+    /// (docs/serve.md). auto: three quarters of the least that a control group or the machine has;
+    /// none: no budget
     #[arg(long, value_name = "BYTES|auto|none", default_value = "auto",
           value_parser = values::memory_limit)]
     pub memory: MemoryLimit,

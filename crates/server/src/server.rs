@@ -16,15 +16,16 @@ use weir_sys::poll::{self, POLLIN, PollFd};
 use weir_sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SignalFd};
 use weir_sys::socket_file::SocketFile;
 use weir_sys::waker::Waker;
-use weir_sys::{privileged, process, profile};
+use weir_sys::{heap, privileged, process, profile};
 
 use crate::architecture::ArchitectureName;
 use crate::bind::{self, Listeners};
 use crate::compressor::CompressorThread;
-use crate::config::{Address, Config, Error};
+use crate::config::{Address, Config, Error, MemoryLimit};
 use crate::context::clients::Clients;
 use crate::context::log::LogWriter;
 use crate::context::log::errors::ErrorWriter;
+use crate::context::memory::{MemoryBudget, Shortage};
 use crate::control::{Control, Phase, WorkerReport};
 use crate::http::bench;
 use crate::limits;
@@ -119,6 +120,24 @@ impl Drop for EndGuard {
     fn drop(&mut self) {
         self.0.count.fetch_add(1, Ordering::Release);
         self.0.waker.wake();
+    }
+}
+
+/// Prepares this process for what is configured, before it has threads.
+fn prepare_process(config: &Config) {
+    if config.bench_endpoints {
+        bench::calibrate();
+    }
+    if matches!(config.memory, MemoryLimit::Bytes(_)) {
+        heap::map_large_blocks();
+    }
+}
+
+/// Returns the budget of a server, whose processes may be several.
+fn memory_budget(config: &Config) -> MemoryBudget {
+    match config.arch {
+        ArchitectureName::Processes => MemoryBudget::new(config.memory_bytes()),
+        _ => MemoryBudget::of_process(config.memory_bytes()),
     }
 }
 
@@ -248,6 +267,9 @@ pub struct Server {
     config: Arc<Config>,
     upstreams: Option<Arc<SharedUpstreams>>,
     clients: Option<Arc<Clients>>,
+    memory: MemoryBudget,
+    /// Tells of a lack of memory.
+    shortage: Shortage,
     compressor: Option<CompressorThread>,
     confinement: Confinement,
     /// The checks of upstreams, if there are any.
@@ -265,9 +287,7 @@ impl Server {
     /// # Errors
     /// A message for the operator: the root or an address is unavailable, or a limit forbids it.
     pub fn start(mut config: Config, mut predecessor: Option<Predecessor>) -> Result<Self, Error> {
-        if config.bench_endpoints {
-            bench::calibrate();
-        }
+        prepare_process(&config);
         let failed = |error: std::io::Error| Error(format!("cannot start: {error}"));
         // First: the descriptors of LISTEN_FDS have fixed numbers, which others must not take.
         let mut listeners = bind::open(&mut config, predecessor.as_mut())?;
@@ -313,6 +333,8 @@ impl Server {
                 .map_err(failed)?,
             upstreams,
             clients,
+            memory: memory_budget(&config),
+            shortage: Shortage::default(),
             compressor,
             confinement,
             stat_page,
@@ -406,10 +428,11 @@ impl Server {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         // If the wait fails, the loops are checked again a little later.
         let _ = poll::poll(&mut fds, Some(left.map_or(WAIT_MAX, |left| left.min(WAIT_MAX))));
-        self.reload_changed_certificates();
         if fds[1].revents != 0 {
             waker.clear();
         }
+        self.reload_changed_certificates();
+        self.watch_memory();
         if fds[0].revents == 0 {
             return None;
         }
@@ -423,6 +446,17 @@ impl Server {
                 Succession::None | Succession::Starting(_) => None,
             },
             _ => None,
+        }
+    }
+
+    /// Gives memory that was freed back to the kernel where that matters, and says when memory is
+    /// short and when it is no longer.
+    fn watch_memory(&mut self) {
+        self.memory.measure();
+        self.memory.call_again();
+        let (is_short, figures) = (self.memory.take_shortage(), self.memory.figures());
+        if let Some(sentence) = self.shortage.sentence(Instant::now(), is_short, figures) {
+            self.config.errors.warn(&sentence);
         }
     }
 
@@ -605,6 +639,7 @@ impl Server {
             log: self.logs.access.as_ref().map(LogWriter::buffer),
             upstreams: self.upstreams.clone(),
             clients: self.clients.clone(),
+            memory: self.memory.clone(),
             compressor: self.compressor.as_ref().map(|thread| Arc::clone(thread.compressor())),
             confinement: self.confinement.clone(),
         };
@@ -636,11 +671,12 @@ impl Server {
         let control = Arc::new(Control::new(index, incoming.clone()).map_err(failed)?);
         let (commands, ended) = (Arc::clone(&control), Arc::clone(&self.ended));
         let errors = self.config.errors.clone();
+        let memory = self.memory.of_loop(&control.waker);
         let thread = std::thread::Builder::new()
             .name(format!("weir-{index}"))
             .spawn(move || {
                 let _end = EndGuard(ended);
-                master.relay(&commands, &errors);
+                master.relay(&commands, &memory, &errors);
             })
             .map_err(failed)?;
         self.controls.push(control);

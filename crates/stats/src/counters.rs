@@ -174,6 +174,8 @@ counters! {
     end_evicted Sum "connections closed to make room",
     end_stale Sum "connections closed because their request had waited too long under overload",
     end_unfair Sum "connections closed because their source had used up its share under overload",
+    end_memory Sum "connections closed because the memory budget was nearly used up",
+    end_memory_refused Sum "connections closed as they, or a request, were refused for memory",
     end_client_limit Sum "connections closed because their client had as many open as it may",
     end_departed Sum "connections closed under overload because their client had disconnected",
     end_proxy_header Sum "connections closed because they did not begin with a PROXY header",
@@ -203,6 +205,8 @@ counters! {
     refused_excess Sum "connections accepted and refused because the queue was too long",
     refused_stale Sum "connections accepted and refused because they had waited too long",
     refused_unfair Sum "requests on open connections refused as their source had used up its share",
+    refused_memory Sum "connections accepted and refused because the memory budget was used up",
+    refused_memory_requests Sum "requests refused because the memory budget was used up",
     refused_client_connections Sum "connections refused because of --client-connections",
     refused_client_requests Sum "requests answered with 429 because of --client-requests",
     client_bandwidth_pauses Sum "pauses of connections because of --client-bandwidth",
@@ -271,8 +275,10 @@ counters! {
     compressions_useless Sum "forms made on the fly that were not smaller than their file",
     compression_ns Sum "processor time that forms made on the fly took, nanoseconds",
     compressed_bytes SumNow "size of the compressed forms kept as of now, bytes",
+    memory_shortages Sum "times a loop found the memory budget nearly used up",
     memory_limit_bytes Latest "memory budget of the server, bytes; 0 without one",
     memory_used_bytes Latest "memory that the server has allocated as of now, bytes",
+    memory_free_bytes Latest "memory that was freed and is still resident as of now, bytes",
     memory_connections_bytes Latest "memory of connections and what they hold as of now, bytes",
     memory_buffers_bytes Latest "memory of buffers kept for reuse as of now, bytes",
     memory_tls_bytes Latest "memory of TLS sessions as of now, bytes",
@@ -438,11 +444,12 @@ impl Counters {
         self.compressed_bytes = Counter(bytes);
     }
 
-    /// Replaces the account of memory, which all loops share: the budget and what is used of it,
-    /// then the uses of memory in the order of the table, bytes.
-    pub fn set_memory(&mut self, [limit, used]: [u64; 2], parts: [u64; 8]) {
+    /// Replaces the account of memory, which all loops share, bytes: the budget, what is used of it
+    /// and what was freed and is still resident, then the uses in the order of the table.
+    pub fn set_memory(&mut self, [limit, used, free]: [u64; 3], parts: [u64; 8]) {
         self.memory_limit_bytes = Counter(limit);
         self.memory_used_bytes = Counter(used);
+        self.memory_free_bytes = Counter(free);
         let mine = [
             &mut self.memory_connections_bytes,
             &mut self.memory_buffers_bytes,

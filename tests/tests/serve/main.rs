@@ -22,6 +22,7 @@ mod http;
 mod instruments;
 mod life;
 mod logs;
+mod memory;
 mod mirror;
 mod output;
 mod peers;

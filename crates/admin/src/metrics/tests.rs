@@ -145,6 +145,11 @@ fn a_connection_is_open_from_its_accept_until_it_is_closed_or_let_go() {
             ],
             4,
         ),
+        // Refused for lack of memory: by a reset, with 503, and after they were begun.
+        (&[("accepted", 5), ("refused_memory", 1)], 4),
+        (&[("accepted", 5), ("refused_memory", 1), ("turned_away", 1), ("closed", 1)], 4),
+        (&[("accepted", 5), ("refused_memory_requests", 1), ("turned_away", 1), ("closed", 1)], 4),
+        (&[("accepted", 5), ("refused_memory", 1), ("end_memory_refused", 1), ("closed", 1)], 4),
         (&[("accepted", 1), ("closed", 2)], 0),
     ] {
         let page = Page::new(1);

@@ -38,6 +38,10 @@ pub enum CloseReason {
     Stale,
     /// The overload control refused it because its source had used up its share and others waited.
     Unfair,
+    /// It waited for its client, and the memory budget was nearly used up.
+    Memory,
+    /// It, or a request on it, was refused because the memory budget was used up.
+    MemoryRefused,
     /// Its client had as many connections open as one may have.
     ClientLimit,
     /// The overload control dropped it because its client had gone.
@@ -72,6 +76,8 @@ impl CloseReason {
             Self::Evicted => &mut counters.end_evicted,
             Self::Stale => &mut counters.end_stale,
             Self::Unfair => &mut counters.end_unfair,
+            Self::Memory => &mut counters.end_memory,
+            Self::MemoryRefused => &mut counters.end_memory_refused,
             Self::ClientLimit => &mut counters.end_client_limit,
             Self::Departed => &mut counters.end_departed,
             Self::ProxyHeader => &mut counters.end_proxy_header,

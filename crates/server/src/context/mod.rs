@@ -35,7 +35,7 @@ use clock::Clock;
 use forwarded::Background;
 use log::{LogBuffer, LoggedRequest};
 use logins::Logins;
-use memory::MemoryBudget;
+use memory::{MemoryBudget, MemoryLevel};
 use output::Output;
 use refusals::{RefusalCause, RefusalSampler};
 use stores::Stores;
@@ -186,8 +186,10 @@ impl WorkerContext {
         context
     }
 
-    /// Reads the clock: once after each wait, so that a phase sees one time.
+    /// Reads the clock: once after each wait, so that a phase sees one time. Others may have given
+    /// memory back meanwhile.
     pub(crate) fn tick(&mut self) {
+        self.memory.note_woken();
         self.now_ns = self.read_clock_ns();
         if self.now_ns - self.offset_at_ns > OFFSET_AGE_NS {
             self.read_wall_clock();
@@ -222,7 +224,7 @@ impl WorkerContext {
 
     /// Returns whether connections close after the current reply.
     pub(crate) fn is_closing(&self) -> bool {
-        self.draining || self.pressure
+        self.draining || self.pressure || self.memory.level() >= MemoryLevel::Idle
     }
 
     /// Returns whether a source has had less than its share; true while sources need not share.
@@ -280,16 +282,36 @@ impl WorkerContext {
         }
     }
 
+    /// Gives back what only saves time: `bytes` of what caches keep, and all buffers for reuse.
+    /// Returns how many bytes that were.
+    pub(crate) fn give_back_memory(&mut self, bytes: u64) -> u64 {
+        let inputs = std::mem::take(&mut self.inputs).iter().map(Vec::capacity).sum::<usize>();
+        let outputs = std::mem::take(&mut self.outputs);
+        let outputs = outputs.iter().map(|output| output.kept_bytes()).sum::<usize>();
+        self.memory.buffers -= (inputs + outputs) as i64;
+        let replies = self.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
+        let stored_bytes = || replies.map_or(0, |cache| cache.totals().stored_bytes);
+        let (reply_bytes, file_bytes) = (stored_bytes(), self.stores.kept_bytes());
+        // Each gives as much as it has of the whole.
+        let of_files = memory::share(bytes, file_bytes, file_bytes + reply_bytes);
+        if let Some(cache) = replies.filter(|_| reply_bytes > 0) {
+            cache.give_back(bytes - of_files);
+        }
+        self.stores.give_back(of_files);
+        let left_bytes = stored_bytes() + self.stores.kept_bytes();
+        (inputs + outputs) as u64 + (file_bytes + reply_bytes).saturating_sub(left_bytes)
+    }
+
     pub(crate) fn take_output(&mut self) -> Box<Output> {
         let Some(output) = self.outputs.pop() else { return Box::default() };
-        self.memory.buffers -= output.held_bytes() as i64;
+        self.memory.buffers -= output.kept_bytes() as i64;
         output
     }
 
     pub(crate) fn give_output(&mut self, mut output: Box<Output>) {
         if output.bytes.capacity() <= KEPT_BYTES_MAX && self.outputs.len() < KEPT_MAX {
             output.reset();
-            self.memory.buffers += output.held_bytes() as i64;
+            self.memory.buffers += output.kept_bytes() as i64;
             self.outputs.push(output);
         }
     }

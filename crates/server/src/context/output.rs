@@ -144,6 +144,18 @@ impl Output {
         size_of::<Self>() + self.buffer_bytes() + self.records.capacity() * size_of::<Record>()
     }
 
+    /// Returns the memory that it holds once it has been emptied for the next use, bytes.
+    #[inline]
+    pub(crate) fn kept_bytes(&self) -> usize {
+        size_of::<Self>() + self.bytes.capacity()
+    }
+
+    /// Returns the memory of the body that is being sent, bytes.
+    pub(crate) fn body_bytes(&self) -> u64 {
+        let entry = self.body.as_ref().map(|body| &body.entry);
+        entry.map_or(0, |entry| entry.memory_bytes() as u64)
+    }
+
     /// Empties it for the next use, keeping its buffer.
     pub(crate) fn reset(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);

@@ -24,6 +24,10 @@ pub(crate) enum RefusalCause {
     Stale { wait_max_ns: Option<u64> },
     /// Its source has used up its share while others wait; time per request, nanoseconds.
     Unfair { each_ns: u64 },
+    /// The memory budget is used up: bytes in use, and the budget.
+    Memory { used: u64, limit: u64 },
+    /// The same, for a request on an open connection.
+    MemoryRequest { used: u64, limit: u64 },
     /// Its client has as many connections open as it may have.
     ClientConnections,
     /// Its client makes requests at more than its rate.
@@ -35,9 +39,10 @@ pub(crate) enum RefusalCause {
 impl RefusalCause {
     fn what(self) -> &'static str {
         match self {
-            Self::Excess { .. } | Self::ClientConnections => "connection",
+            Self::Excess { .. } | Self::Memory { .. } | Self::ClientConnections => "connection",
             Self::Stale { .. } | Self::Unfair { .. } => "connection",
-            Self::ClientRequests { .. } | Self::Upstream { .. } => "request",
+            Self::ClientRequests { .. } | Self::MemoryRequest { .. } => "request",
+            Self::Upstream { .. } => "request",
         }
     }
 }
@@ -56,6 +61,9 @@ impl fmt::Display for Told<'_> {
                 write!(f, "stale wait_max_ms={}", ms(wait_max_ns.unwrap_or_default()))
             }
             RefusalCause::Unfair { each_ns } => write!(f, "unfair each_ms={}", ms(each_ns)),
+            RefusalCause::Memory { used, limit } | RefusalCause::MemoryRequest { used, limit } => {
+                write!(f, "memory used={used} limit={limit}")
+            }
             RefusalCause::ClientConnections => {
                 let limit = config.client_limits.and_then(|limits| limits.each.connections);
                 write!(f, "client-connections limit={}", limit.unwrap_or_default())

@@ -55,6 +55,30 @@ impl Stores {
         self.of_sites.iter_mut().for_each(Store::release_descriptors);
     }
 
+    /// Returns the memory that caches hold, bytes.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        let of = |store: &Store| store.memory_bytes() + store.form_counts().held_bytes;
+        of(&self.main) + self.of_sites.iter().map(of).sum::<u64>()
+    }
+
+    /// Has caches give back at least `bytes` together, or all that they hold.
+    pub(crate) fn give_back(&mut self, mut bytes: u64) {
+        for store in std::iter::once(&mut self.main).chain(&mut self.of_sites) {
+            let before = store.memory_bytes() + store.form_counts().held_bytes;
+            if bytes > 0 && before > 0 {
+                store.give_back(bytes);
+                let after = store.memory_bytes() + store.form_counts().held_bytes;
+                bytes = bytes.saturating_sub(before - after);
+            }
+        }
+    }
+
+    /// Lets caches keep more from now on, or not.
+    pub(crate) fn set_keeping(&mut self, keeps: bool) {
+        self.main.set_keeping(keeps);
+        self.of_sites.iter_mut().for_each(|store| store.set_keeping(keeps));
+    }
+
     /// Sets the counters of the content.
     #[inline]
     pub(crate) fn note(&self, counters: &mut Counters) {

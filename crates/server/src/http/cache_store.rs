@@ -13,6 +13,7 @@ use super::head_fields::Head;
 use super::response::{self, RequestInfo};
 use crate::context::WorkerContext;
 use crate::context::forwarded::{CachePart, Copying, Forward, Place, Why};
+use crate::context::memory::MemoryLevel;
 use crate::context::output::Output;
 
 /// Statuses that stale-if-error is for (RFC 5861 section 4).
@@ -74,13 +75,14 @@ impl Forward {
         let reply = with_reply(part, head, received_ns, context, without_content);
         let cache = context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
         let bytes_max = cache
-            .filter(|_| reply.is_some())
+            .filter(|_| reply.is_some() && !context.memory.is_short())
             .and_then(|cache| self.exchange.copy_content(cache.config().object_bytes_max));
         let Some(room) = cache.zip(bytes_max).and_then(|(cache, bytes)| cache.reserve(bytes))
         else {
             self.exchange.drop_copy();
             // An error passes, and so does a lack of room.
-            let remember = part.is_typical && bytes_max.is_none() && status < 500;
+            let is_kind = bytes_max.is_none() && !context.memory.is_short();
+            let remember = part.is_typical && is_kind && status < 500;
             if let (Some(flight), Some(upstreams)) = (part.flight.take(), &mut context.upstreams) {
                 upstreams.pass(&flight, remember, received_ns);
             }
@@ -157,13 +159,17 @@ impl Forward {
     /// Ends the flight of a reply that turned out too large to be stored.
     pub(super) fn check_copy(&mut self, context: &mut WorkerContext) {
         let unix_ns = context.unix_ns();
+        if context.memory.level() >= MemoryLevel::Connections {
+            self.exchange.drop_copy();
+        }
         let Some(part) = &mut self.cache else { return };
         if part.copying.is_none() || self.exchange.copied_bytes().is_some() {
             return;
         }
         part.copying = None;
         if let (Some(flight), Some(upstreams)) = (part.flight.take(), &mut context.upstreams) {
-            upstreams.pass(&flight, true, unix_ns);
+            let is_too_large = context.memory.level() < MemoryLevel::Connections;
+            upstreams.pass(&flight, is_too_large, unix_ns);
         }
     }
 

@@ -39,6 +39,7 @@ mod bandwidth;
 mod client_limit;
 mod forwarding;
 mod handshake;
+mod memory;
 mod password;
 mod proxy_header;
 mod refusal;
@@ -165,6 +166,8 @@ pub(crate) struct Connection {
     close_reason: Option<CloseReason>,
     /// Memory that it held besides its own size when that was last counted, bytes.
     held_bytes: u32,
+    /// Memory of its TLS session, bytes.
+    session_bytes: u32,
 }
 
 #[derive(Debug)]
@@ -224,6 +227,7 @@ impl Connection {
             requests_left: context.config.requests_max,
             close_reason: None,
             held_bytes: 0,
+            session_bytes: 0,
         }
     }
 
@@ -310,6 +314,9 @@ impl Connection {
 
     /// Continues after others have been served, whether more has been received or not.
     pub(crate) fn resume(&mut self, context: &mut WorkerContext) -> Action {
+        if let Some(close) = self.cut_for_memory(context) {
+            return close;
+        }
         if let State::Follow(Wait { landing: landing @ Some(_), .. }) = self.state {
             self.landing = landing;
             self.state = State::Head;
@@ -372,7 +379,7 @@ impl Connection {
             Ok(bytes) => {
                 self.has_received = true;
                 context.counters.bytes_in.add(*bytes as u64);
-                self.run(context)
+                self.cut_for_memory(context).unwrap_or_else(|| self.run(context))
             }
             Err(_) => {
                 self.count_gone(context);
@@ -488,19 +495,6 @@ impl Connection {
             self.shrink_input(context);
         }
         self.count_held(context);
-    }
-
-    /// Counts the memory that it holds.
-    fn count_held(&mut self, context: &mut WorkerContext) {
-        let output_bytes = self.output.as_ref().map_or(0, |output| output.held_bytes());
-        let forward_bytes = match &self.state {
-            State::Forward(forward) => forward.held_bytes(),
-            _ => 0,
-        };
-        let held_bytes = self.input.capacity() + output_bytes + forward_bytes;
-        let held_bytes = u32::try_from(held_bytes).unwrap_or(u32::MAX);
-        context.memory.connections += i64::from(held_bytes) - i64::from(self.held_bytes);
-        self.held_bytes = held_bytes;
     }
 
     /// Moves the current deadline forward to `deadline_ns`, if that is earlier.

@@ -97,6 +97,9 @@ impl<C: ClientIo> ForwardingClient for C {}
 trait ForwardingClient: ClientIo {
     fn forward(&mut self, context: &mut WorkerContext) -> Action {
         let by_upstream = std::mem::take(&mut context.by_upstream);
+        if let Some(close) = self.cut_for_memory(context) {
+            return close;
+        }
         let Some(mut forward) = self.take_forward() else { return self.action() };
         if self.output().is_none() {
             let output = context.take_output();

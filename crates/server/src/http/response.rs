@@ -411,7 +411,7 @@ impl Reply<'_, '_> {
         let forbids = |lines| memchr::memmem::find(lines, b"no-transform").is_some();
         match () {
             () if forbids(lines.cache_control) || forbids(lines.fields) => Compress::Never,
-            () if self.context.is_overloaded => Compress::Known,
+            () if self.context.is_overloaded || self.context.memory.is_short() => Compress::Known,
             () => Compress::Make,
         }
     }

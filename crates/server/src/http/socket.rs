@@ -58,6 +58,11 @@ pub trait Socket {
         false
     }
 
+    /// Returns the memory that it takes besides its own size, bytes.
+    fn session_bytes(&self) -> u64 {
+        0
+    }
+
     /// Returns whether the kernel can move bytes of files and pipes into the socket by itself.
     fn is_of_kernel(&self) -> bool {
         true
@@ -199,6 +204,10 @@ impl Socket for ClientSocket {
 
     fn has_unreported(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.has_end_to_tell())
+    }
+
+    fn session_bytes(&self) -> u64 {
+        self.session.as_ref().map_or(0, |session| session.charged_bytes())
     }
 
     fn is_of_kernel(&self) -> bool {

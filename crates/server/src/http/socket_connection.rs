@@ -169,6 +169,7 @@ impl<S: Socket> SocketConnection<S> {
             action = self.read(context);
         }
         self.conn.release_idle_buffers(context);
+        self.conn.set_session_bytes(self.socket.session_bytes());
         if action != Action::Read {
             return action;
         }

@@ -15,6 +15,7 @@ use crate::config::{Config, Error};
 use crate::context::WorkerContext;
 use crate::context::clients::Clients;
 use crate::context::log::LogBuffer;
+use crate::context::memory::MemoryBudget;
 use crate::context::stores::Stores;
 use crate::control::Control;
 use crate::sandbox::{Confinement, Task};
@@ -34,6 +35,7 @@ pub(crate) struct WorkerSpec {
     pub log: Option<LogBuffer>,
     pub upstreams: Option<Arc<SharedUpstreams>>,
     pub clients: Option<Arc<Clients>>,
+    pub memory: MemoryBudget,
     pub compressor: Option<Arc<Compressor>>,
     pub confinement: Confinement,
 }
@@ -81,9 +83,10 @@ impl WorkerSpec {
         let stores = Stores::open(&config, self.compressor.as_ref())?;
         let open_max = config.conns_max.div_ceil(config.workers).max(1);
         let mut context = WorkerContext::new(config, stores, self.log.take());
-        let Self { sockets, control, publisher, upstreams, clients, index, .. } = self;
+        let Self { sockets, control, publisher, upstreams, clients, memory, index, .. } = self;
         let confinement = self.confinement;
         context.clients = clients;
+        context.memory = memory.of_loop(&control.waker);
         context.upstreams = upstreams.map(|shared| {
             let (config, waker) = (context.config(), Arc::clone(&control.waker));
             let now_ns = context.read_clock_ns();

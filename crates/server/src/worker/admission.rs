@@ -1,7 +1,7 @@
 //! Admission: each connection, and each request on an open one, is judged as the policy decided,
 //! and then served, deferred, refused or dropped.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use weir_accept::{AcceptPhase, Decision, Order, Refusal, Verdict};
@@ -12,6 +12,7 @@ use weir_sys::{listener, socket};
 use super::listener::Listener;
 use super::model::{Model, Worker};
 use crate::context::close_reason::CloseReason;
+use crate::context::memory::MemoryLevel;
 use crate::context::refusals::RefusalCause;
 use crate::http::connection_io::ConnectionIo;
 use crate::stat_page;
@@ -27,6 +28,11 @@ impl<M: Model> Worker<M> {
     ) {
         self.note_accepted(index);
         let core = &mut self.core;
+        let level = core.context.memory.level_now();
+        if level >= MemoryLevel::Connections {
+            let is_tls = core.listeners.get(index).is_some_and(Listener::is_tls);
+            return self.refuse_for_memory(fd, peer, is_tls, level);
+        }
         let inspects = phase.inspects();
         let arrival = if inspects || core.context.config.accept_queue_times {
             listener::arrival(fd.as_fd()).ok()
@@ -142,6 +148,65 @@ impl<M: Model> Worker<M> {
         }
     }
 
+    /// Refuses an accepted connection because the memory budget is used up: in the configured way,
+    /// or by a reset once an answer would take too much.
+    fn refuse_for_memory(
+        &mut self,
+        fd: OwnedFd,
+        peer: SocketAddr,
+        is_tls: bool,
+        level: MemoryLevel,
+    ) {
+        self.note_refused_for_memory(peer.ip());
+        if level >= MemoryLevel::Requests {
+            self.core.context.counters.never_completed.one();
+            socket::reset_on_close(fd.as_fd());
+            return socket::close(fd);
+        }
+        self.refuse(fd, peer, is_tls);
+    }
+
+    /// Refuses a connection that has its slot already, if the memory budget is used up; returns
+    /// whether it was.
+    pub(crate) fn refuse_begun_for_memory(&mut self, slot: u32, peer: SocketAddr) -> bool {
+        let level = self.core.context.memory.level_now();
+        let refuses = level >= MemoryLevel::Connections;
+        if refuses {
+            self.note_refused_for_memory(peer.ip());
+            self.close_in_refusal(slot, CloseReason::MemoryRefused);
+        }
+        refuses
+    }
+
+    fn note_refused_for_memory(&mut self, client: IpAddr) {
+        let context = &mut self.core.context;
+        context.counters.refused_memory.one();
+        let (limit, used) = context.memory.figures();
+        context.log_refusal(client, || RefusalCause::Memory { used, limit });
+    }
+
+    /// Returns whether a ready connection may go on although the memory budget is nearly used up;
+    /// otherwise refuses its next request, which is not begun.
+    #[cold]
+    fn goes_on_without_memory(&mut self, token: Token) -> bool {
+        self.make_way(self.core.context.memory.level_now());
+        let core = &mut self.core;
+        if !core.table.is_current(token) {
+            return false;
+        }
+        let Some(conn) = core.table.conn(token.slot) else { return false };
+        let is_short = core.context.memory.level_now() >= MemoryLevel::Requests;
+        if !is_short || !conn.is_between() || conn.is_handshaking() {
+            return true;
+        }
+        let peer = conn.peer().ip();
+        core.context.counters.refused_memory_requests.one();
+        let (limit, used) = core.context.memory.figures();
+        core.context.log_refusal(peer, || RefusalCause::MemoryRequest { used, limit });
+        self.close_in_refusal(token.slot, CloseReason::MemoryRefused);
+        false
+    }
+
     /// Refuses deferred connections that have become stale. If no newer connection is pending,
     /// serves the others, newest first, for as long as the policy lets an accept-phase take.
     pub(crate) fn serve_deferred(&mut self) {
@@ -233,6 +298,11 @@ impl<M: Model> Worker<M> {
 
     /// Returns whether a ready connection is to be served; otherwise refuses or closes it.
     pub(crate) fn admit_request(&mut self, token: Token) -> bool {
+        if self.core.context.memory.level_now() >= MemoryLevel::Requests
+            && !self.goes_on_without_memory(token)
+        {
+            return false;
+        }
         let Some(decision) = self.core.request_decision else { return true };
         match self.judge_open(token, decision) {
             Verdict::Admit { .. } => return true,

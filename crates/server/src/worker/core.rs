@@ -325,7 +325,9 @@ impl<C> LoopCore<C> {
         let log_ns = self.context.log.as_ref().and_then(LogBuffer::due_ns);
         let policies = self.listeners.iter().filter_map(Listener::due_ns);
         let upstreams_ns = self.context.upstreams_due_ns();
-        let others_ns = [log_ns, upstreams_ns, self.publisher.due_ns(), self.paused_until_ns];
+        let memory_ns = self.context.memory.due_ns();
+        let others_ns =
+            [log_ns, upstreams_ns, memory_ns, self.publisher.due_ns(), self.paused_until_ns];
         policies.chain(others_ns.into_iter().flatten()).min()
     }
 

@@ -19,6 +19,17 @@ pub(super) const EVICTED_AT_ONCE: usize = 32;
 /// Maximum number of connections sampled when looking for the longest-waiting ones to evict.
 const SAMPLE_MAX: usize = 512;
 
+/// A connection that can be spared.
+pub(super) struct Evictable {
+    /// Cost to its client.
+    pub(super) rank: EvictionRank,
+    /// Time that is earlier the longer it has waited for its client, nanoseconds.
+    pub(super) since_ns: u64,
+    /// Memory that it holds, bytes.
+    pub(super) bytes: u64,
+    slot: u32,
+}
+
 impl<M: Model> Worker<M> {
     /// Returns whether there is no slot for another connection.
     pub(crate) fn is_full(&mut self) -> bool {
@@ -30,35 +41,45 @@ impl<M: Model> Worker<M> {
     /// first, from a sample that continues where the last one ended. Returns the number closed. The
     /// cause is lack of room, not load.
     pub(crate) fn make_room(&mut self, count: usize) -> usize {
+        let mut candidates = self.sample_evictable();
+        candidates.sort_unstable_by_key(|each| (each.rank, each.since_ns));
+        // A quarter of the sample only: in a small one even the longest wait may be short.
+        candidates.truncate(count.min(candidates.len().div_ceil(4)));
+        let evicted = self.evict(&candidates, CloseReason::Evicted);
+        self.core.context.counters.evicted.add(evicted as u64);
+        evicted
+    }
+
+    /// Returns connections that can be spared, from where the last sample ended on.
+    pub(super) fn sample_evictable(&mut self) -> Vec<Evictable> {
         let core = &mut self.core;
-        let mut candidates: Vec<(EvictionRank, u64, u32)> = Vec::new();
+        let mut candidates = Vec::new();
         let now_ns = core.context.now_ns();
         let mut last = core.eviction_cursor;
         for (slot, conn) in core.table.walk(core.eviction_cursor, usize::MAX) {
             last = slot;
-            candidates
-                .extend(conn.eviction_rank(now_ns).map(|(rank, since_ns)| (rank, since_ns, slot)));
+            if let Some((rank, since_ns)) = conn.eviction_rank(now_ns) {
+                candidates.push(Evictable { rank, since_ns, bytes: conn.held_bytes(), slot });
+            }
             if candidates.len() == SAMPLE_MAX {
                 break;
             }
         }
         core.eviction_cursor = last + 1;
-        let before = core.table.open_count();
-        candidates.sort_unstable();
-        // A quarter of the sample only: in a small one even the longest wait may be short.
-        let count = count.min(candidates.len().div_ceil(4));
-        let reason =
-            if core.context.draining { CloseReason::Drained } else { CloseReason::Evicted };
-        for (rank, _, slot) in candidates.into_iter().take(count) {
+        candidates
+    }
+
+    /// Closes connections that can be spared. Returns the number closed.
+    pub(super) fn evict(&mut self, candidates: &[Evictable], reason: CloseReason) -> usize {
+        let before = self.core.table.open_count();
+        let reason = if self.core.context.draining { CloseReason::Drained } else { reason };
+        for &Evictable { rank, slot, .. } in candidates {
             match rank {
                 EvictionRank::KeptAlive => M::close_idle(self, slot, reason),
                 _ => M::close(self, slot, reason),
             }
         }
-        let core = &mut self.core;
-        let evicted = before - core.table.open_count();
-        core.context.counters.evicted.add(evicted as u64);
-        evicted
+        before - self.core.table.open_count()
     }
 
     /// Handles a lack of descriptors or memory for another connection: open connections continue,

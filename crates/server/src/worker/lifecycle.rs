@@ -3,7 +3,6 @@
 
 use weir_accept::PhaseOutcome;
 use weir_stats::LoopReport;
-use weir_sys::heap;
 
 use super::listener::Listener;
 use super::model::{Model, Worker};
@@ -16,9 +15,9 @@ const FIRST_REQUEST_NS: u64 = 500_000_000;
 
 impl<M: Model> Worker<M> {
     /// Handles everything due by the clock: deadlines, the end of a pause in accepting, log lines.
-    /// Settles the account of memory. To be called in each iteration.
+    /// Has give way what the memory budget asks for. To be called in each iteration.
     pub(crate) fn handle_timers(&mut self) {
-        heap::settle();
+        self.keep_memory_budget();
         let core = &mut self.core;
         let mut expired = std::mem::take(&mut core.expired);
         let now_ns = core.context.now_ns();

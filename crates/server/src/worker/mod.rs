@@ -8,6 +8,7 @@ pub(crate) mod core;
 mod eviction;
 mod lifecycle;
 pub(crate) mod listener;
+mod memory;
 mod model;
 pub(crate) mod phase_times;
 pub(crate) mod setup;

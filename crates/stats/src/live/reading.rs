@@ -63,6 +63,7 @@ pub fn open_connections(counters: &Counters) -> u64 {
         counters.end_unfair,
         counters.end_departed,
         counters.end_client_limit,
+        counters.end_memory_refused,
         counters.accepted,
     ];
     let not_open = [
@@ -72,9 +73,11 @@ pub fn open_connections(counters: &Counters) -> u64 {
         counters.refused_stale,
         counters.refused_unfair,
         counters.refused_client_connections,
+        counters.refused_memory,
+        counters.refused_memory_requests,
     ];
-    let sum = |all: [crate::Counter; 6]| {
+    let sum = |all: &[crate::Counter]| {
         all.iter().fold(0, |sum: u64, counter| sum.saturating_add(counter.get()))
     };
-    sum(begun).saturating_sub(sum(not_open))
+    sum(&begun).saturating_sub(sum(&not_open))
 }

@@ -29,7 +29,7 @@ pub struct Refusal {
 /// The reasons. A request or connection is counted by one of these at most, but for SYNs: a client
 /// repeats one that was dropped, so that it may be counted several times, and its connection be
 /// accepted or refused in the end.
-pub const REFUSALS: [Refusal; 6] = [
+pub const REFUSALS: [Refusal; 8] = [
     Refusal {
         counter: "syn_dropped",
         reason: "syn_filter",
@@ -66,6 +66,18 @@ pub const REFUSALS: [Refusal; 6] = [
         words: "waited too long for upstream",
         what: Refused::Forwarded,
     },
+    Refusal {
+        counter: "refused_memory",
+        reason: "memory",
+        words: "memory budget used up",
+        what: Refused::Connection,
+    },
+    Refusal {
+        counter: "refused_memory_requests",
+        reason: "memory_request",
+        words: "memory used up, open connection",
+        what: Refused::Request,
+    },
 ];
 
 /// Returns the counts of the refusals, in their order.
@@ -77,5 +89,7 @@ pub(super) fn counts(counters: &Counters) -> [u64; REFUSALS.len()] {
         counters.refused_unfair.get(),
         counters.upstream_excess.get(),
         counters.upstream_stale.get(),
+        counters.refused_memory.get(),
+        counters.refused_memory_requests.get(),
     ]
 }

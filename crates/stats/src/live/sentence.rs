@@ -58,7 +58,8 @@ impl Sentence {
 
     /// Returns the sentence about some seconds, of which `last` is the end.
     pub(super) fn of(sample: &Sample, last: &Reading) -> Self {
-        let load = refused_connections(sample, last)
+        let load = refused_for_memory(sample, last)
+            .or_else(|| refused_connections(sample, last))
             .or_else(|| refused_forwarded(sample, last))
             .or_else(|| refused_requests(sample));
         let load = load.map(|text| (Condition::Refusing, text));
@@ -71,6 +72,17 @@ impl Sentence {
         let texts: Vec<&str> = all.iter().map(|(_, text)| text.as_str()).collect();
         Self { condition: *condition, text: texts.join(" ") }
     }
+}
+
+fn refused_for_memory(sample: &Sample, last: &Reading) -> Option<String> {
+    let [.., connections, requests] = sample.refused;
+    let percent = percent(connections + requests, sample.offered())?;
+    let counters = &last.total.counters;
+    let mib = |bytes: crate::Counter| count(bytes.get() as f64 / f64::from(1 << 20));
+    let (used, limit) = (mib(counters.memory_used_bytes), mib(counters.memory_limit_bytes));
+    Some(format!(
+        "Refusing {percent} of what comes for lack of memory: {used} MiB of {limit} MiB are in use."
+    ))
 }
 
 fn refused_connections(sample: &Sample, last: &Reading) -> Option<String> {
@@ -101,7 +113,7 @@ fn refused_forwarded(sample: &Sample, last: &Reading) -> Option<String> {
 }
 
 fn refused_requests(sample: &Sample) -> Option<String> {
-    let refused = sample.refused(Refused::Request);
+    let [_, _, _, refused, ..] = sample.refused;
     let percent = percent(refused, sample.offered())?;
     let refused = rate(refused);
     Some(format!(

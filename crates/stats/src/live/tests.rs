@@ -44,7 +44,7 @@ fn rates_are_per_second_between_readings() {
     let now = reading(4, &[&named[..], &more, &timed].concat());
     let sample = Sample::between(&before, &now);
     assert_eq!((sample.answered, sample.failed, sample.accepted), (100.0, 3.0, 0.0));
-    assert_eq!(sample.refused, [10.0, 0.0, 2.0, 0.0, 0.0, 0.0]);
+    assert_eq!(sample.refused, [10.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     assert_eq!((sample.offered(), sample.refused(Refused::Connection)), (115.0, 12.0));
     assert_eq!((sample.queue, sample.cpus, sample.queued_s), (3, Some(0.5), Some(0.002)));
     assert_eq!(Sample::of_workers(&before, &now), [(0, sample)]);
@@ -100,6 +100,23 @@ fn the_sentence_says_why_the_server_refuses() {
     let expected = "Refusing 40 % of requests for upstreams: 100/s arrive, 60/s find a place in \
                     time; 12 wait for the 8 places at upstream app. Upstream app has 1 of 2 \
                     servers down. Requests failed at upstreams: 2 in 1 s.";
+    assert_eq!((condition, &*text), (Condition::Refusing, expected));
+}
+
+#[test]
+fn a_server_that_is_short_of_memory_says_so_first() {
+    let named = [
+        ("accepted", 100),
+        ("status_2xx", 60),
+        ("refused_memory", 30),
+        ("refused_memory_requests", 10),
+        ("refused_stale", 100),
+        ("memory_used_bytes", 1_000 << 20),
+        ("memory_limit_bytes", 1_024 << 20),
+    ];
+    let Sentence { condition, text } = sentence(&named, &[]);
+    let expected = "Refusing 20 % of what comes for lack of memory: 1,000 MiB of 1,024 MiB are in \
+                    use.";
     assert_eq!((condition, &*text), (Condition::Refusing, expected));
 }
 

@@ -37,6 +37,8 @@ struct Child {
     control: Arc<Control>,
     reports: Receiver<WorkerReport>,
     command: Command,
+    /// Number of calls for memory that were passed on to the others.
+    memory_calls: u64,
     log: Option<LogWriter>,
     /// Compresses files for this child, and ends with it.
     _compressor: Option<CompressorThread>,
@@ -96,6 +98,7 @@ impl Child {
             control,
             reports,
             command,
+            memory_calls: 0,
             log,
             _compressor: compressor,
         })
@@ -169,6 +172,17 @@ impl Child {
         }
         self.worker.poll_policies();
         self.worker.handle_timers();
+        self.send_memory_calls();
+    }
+
+    /// Lets the others know, if this child has found less memory left.
+    fn send_memory_calls(&mut self) {
+        let calls = self.worker.core.context.memory.calls();
+        if calls != self.memory_calls {
+            self.memory_calls = calls;
+            // The master always receives; if it has died, this process dies with it.
+            let _ = fork::send(self.channel.as_fd(), &Message::MemoryShort.to_bytes(), true);
+        }
     }
 
     /// Reads the master's commands. Exits the process if the master has gone.
@@ -194,6 +208,9 @@ impl Child {
         }
         if command.reopens > self.command.reopens {
             self.reopen();
+        }
+        if command.memory_calls > self.command.memory_calls {
+            self.worker.core.context.memory.note_called();
         }
         self.command = command;
     }

@@ -17,6 +17,7 @@ use weir_sys::namespace;
 use weir_sys::poll::{POLLIN, PollFd};
 use weir_sys::signal::{SIGCHLD, SignalFd};
 
+use super::account::SharedAccount;
 use super::messages::{self, BYTES_MAX, Command, Message};
 use super::{child, pool_size};
 use crate::config::{AccessLog, Config, Error};
@@ -58,6 +59,8 @@ pub(super) struct Master {
     page: Option<StatPage>,
     /// Publisher of the sum of ended children.
     publisher: Publisher,
+    /// Account of the memory of all children.
+    account: SharedAccount,
     sockets: Vec<Socket>,
     /// The channel to the main process.
     channel: OwnedFd,
@@ -80,6 +83,7 @@ pub(super) fn run(
     sockets: Vec<Socket>,
     channel: OwnedFd,
     page: Option<StatPage>,
+    account: SharedAccount,
 ) -> i32 {
     let (signals, confinement) = match prepare(index, config) {
         Ok(prepared) => prepared,
@@ -87,6 +91,7 @@ pub(super) fn run(
     };
     let mut master = Master::new(config, sockets, channel, signals, confinement);
     master.take_page(index, page);
+    master.account = account;
     if let Err(why) = master.spawn_all() {
         return fail(&master.channel, why);
     }
@@ -131,6 +136,7 @@ impl Master {
             index: 0,
             page: None,
             publisher: Publisher::default(),
+            account: SharedAccount::default(),
             sockets,
             channel,
             signals,
@@ -211,6 +217,7 @@ impl Master {
 
     /// Releases the master's state in the child, and serves; returns the exit status.
     fn become_child(&mut self, channel: OwnedFd, index: usize) -> i32 {
+        self.account.join(self.index, index);
         self.children.clear();
         let sockets = std::mem::take(&mut self.sockets);
         let config = Arc::clone(&self.config);
@@ -290,8 +297,14 @@ impl Master {
         }
     }
 
+    /// Reads the children's messages. Passes on, once, that one of them has found memory short.
     fn receive_reports(&mut self) {
-        self.children.iter_mut().for_each(ChildHandle::receive);
+        // Each is read, whatever the one before it says.
+        let shortages = self.children.iter_mut().filter_map(|child| child.receive().then_some(()));
+        if shortages.count() > 0 {
+            // If the main process has died, this one dies with it.
+            let _ = fork::send(self.channel.as_fd(), &Message::MemoryShort.to_bytes(), true);
+        }
     }
 
     /// Handles the children that have ended.
@@ -301,6 +314,7 @@ impl Master {
             let Some(at) = self.children.iter().position(|child| child.id == id) else { continue };
             let mut child = self.children.swap_remove(at);
             child.receive();
+            self.account.leave(self.index, child.index);
             let publisher = self.publisher_of(child.index);
             if child.report_request != FINAL_REPORT {
                 // It was killed, and has counted since its last report.
@@ -371,8 +385,10 @@ impl Master {
 
 /// Counts the connections that a killed child had open as closed: the kernel has closed them.
 fn count_lost(counters: &mut Counters) {
-    let Counters { accepted, closed, refused_excess, refused_stale, departed, .. } = &*counters;
-    let ended = [closed, refused_excess, refused_stale, departed].map(|counter| counter.get());
+    let Counters { accepted, closed, refused_excess, refused_stale, .. } = &*counters;
+    let Counters { refused_memory, departed, .. } = &*counters;
+    let ended = [closed, refused_excess, refused_stale, refused_memory, departed];
+    let ended = ended.map(|counter| counter.get());
     let lost = accepted.get().saturating_sub(ended.iter().sum());
     counters.closed.add(lost);
     counters.end_failed.add(lost);
@@ -390,16 +406,20 @@ struct Ready {
 }
 
 impl ChildHandle {
-    /// Reads the child's messages. A closed channel is handled when the child's exit is known.
-    fn receive(&mut self) {
-        let mut message = [0; BYTES_MAX];
+    /// Reads the child's messages; returns whether it has found memory short. A closed channel is
+    /// handled when the child's exit is known.
+    fn receive(&mut self) -> bool {
+        let (mut message, mut is_short) = ([0; BYTES_MAX], false);
         while let Ok(Some(bytes @ 1..)) = fork::receive(self.channel.as_fd(), &mut message) {
-            if let Some(Message::Report(report_request, report)) =
-                Message::from_bytes(&message[..bytes])
-            {
-                self.report_request = report_request;
-                self.report = *report;
+            match Message::from_bytes(&message[..bytes]) {
+                Some(Message::Report(report_request, report)) => {
+                    self.report_request = report_request;
+                    self.report = *report;
+                }
+                Some(Message::MemoryShort) => is_short = true,
+                Some(Message::Ready | Message::Failed(_)) | None => {}
             }
         }
+        is_short
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Command {
     pub report_request: u64,
     /// Number of requests to reopen the access log.
     pub reopens: u64,
+    /// Number of calls to give memory back.
+    pub memory_calls: u64,
 }
 
 /// A message from a process to its parent.
@@ -32,19 +34,24 @@ pub(super) enum Message {
     Failed(String),
     /// Its counters, with the number of the request they answer.
     Report(u64, Box<LoopReport>),
+    /// It has found less memory left of the budget, of which the others are to know.
+    MemoryShort,
 }
 
 impl Command {
     /// The initial command: serve.
-    pub(super) const FIRST: Self = Self { phase: Phase::Run, report_request: 0, reopens: 0 };
+    pub(super) const FIRST: Self =
+        Self { phase: Phase::Run, report_request: 0, reopens: 0, memory_calls: 0 };
 
     pub(super) fn to_bytes(self) -> Vec<u8> {
-        bytes([self.phase as u64, self.report_request, self.reopens].into_iter())
+        let Self { phase, report_request, reopens, memory_calls } = self;
+        bytes([phase as u64, report_request, reopens, memory_calls].into_iter())
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let [phase, report_request, reopens] = numbers(bytes).try_into().ok()?;
-        Some(Self { phase: Phase::of(u8::try_from(phase).ok()?), report_request, reopens })
+        let [phase, report_request, reopens, memory_calls] = numbers(bytes).try_into().ok()?;
+        let phase = Phase::of(u8::try_from(phase).ok()?);
+        Some(Self { phase, report_request, reopens, memory_calls })
     }
 }
 
@@ -52,6 +59,7 @@ impl Message {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Ready => vec![b'r'],
+            Self::MemoryShort => vec![b'm'],
             Self::Failed(why) => {
                 let why = why.bytes().take(ERROR_BYTES_MAX);
                 std::iter::once(b'f').chain(why).collect()
@@ -69,6 +77,7 @@ impl Message {
         let (kind, rest) = bytes.split_first()?;
         match kind {
             b'r' => Some(Self::Ready),
+            b'm' => Some(Self::MemoryShort),
             b'f' => Some(Self::Failed(String::from_utf8_lossy(rest).into_owned())),
             b't' => {
                 let numbers = numbers(rest);
@@ -117,7 +126,7 @@ mod tests {
     #[test]
     fn a_command_arrives_unchanged() {
         for phase in [Phase::Run, Phase::HandOver, Phase::Drain, Phase::Stop] {
-            let command = Command { phase, report_request: u64::MAX, reopens: 7 };
+            let command = Command { phase, report_request: u64::MAX, reopens: 7, memory_calls: 3 };
             assert_eq!(Command::from_bytes(&command.to_bytes()), Some(command));
         }
         assert_eq!(Command::from_bytes(b"short"), None);

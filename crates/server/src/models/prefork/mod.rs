@@ -7,6 +7,7 @@
 //! or put a SYN filter before it: a child knows only how long the connections that it accepts have
 //! waited.
 
+mod account;
 mod child;
 mod listener_poll;
 mod master;
@@ -23,9 +24,11 @@ use weir_sys::{fork, namespace};
 
 use super::thread_per_connection::park::poll;
 use crate::config::{Config, Error, ErrorLog};
+use crate::context::memory::MemoryBudget;
 use crate::control::{Control, FINAL_REPORT};
 use crate::stat_page::StatPage;
 use crate::worker::listener::Socket;
+use account::SharedAccount;
 use messages::{BYTES_MAX, Command, Message};
 
 /// A worker's master as known to the main process.
@@ -46,6 +49,7 @@ pub(crate) fn fork_masters(
     page: Option<&StatPage>,
     mut release: impl FnMut(),
 ) -> Result<Vec<MasterHandle>, Error> {
+    let account = SharedAccount::of(config);
     let mut masters: Vec<MasterHandle> = Vec::new();
     let mut left = per_worker.into_iter();
     while let Some(sockets) = left.next() {
@@ -59,7 +63,7 @@ pub(crate) fn fork_masters(
                 drop((here, left, masters));
                 release();
                 let is_ours = namespace::die_with(main).unwrap_or(false);
-                let run = || master::run(index, config, sockets, there, page.cloned());
+                let run = || master::run(index, config, sockets, there, page.cloned(), account);
                 let status = if is_ours { catch_unwind(AssertUnwindSafe(run)) } else { Ok(1) };
                 std::process::exit(status.unwrap_or(101))
             }
@@ -81,7 +85,7 @@ impl MasterHandle {
 
     /// Relays the main thread's commands to the master, and its reports back, until the master has
     /// ended.
-    pub(crate) fn relay(self, control: &Control, errors: &ErrorLog) {
+    pub(crate) fn relay(self, control: &Control, memory: &MemoryBudget, errors: &ErrorLog) {
         let (mut sent, mut last) = (Command::FIRST, LoopReport::default());
         loop {
             let watch = |fd: i32| PollFd { fd, events: POLLIN, revents: 0 };
@@ -89,7 +93,7 @@ impl MasterHandle {
                 [watch(control.waker.as_fd().as_raw_fd()), watch(self.channel.as_raw_fd())];
             poll(&mut fds, None);
             control.waker.clear();
-            self.pass_on(&mut sent, control);
+            self.pass_on(&mut sent, control, memory);
             if fds[1].revents == 0 {
                 continue;
             }
@@ -102,7 +106,8 @@ impl MasterHandle {
                     last = (*report).clone();
                     control.send_report(report_request, *report);
                 }
-                Some(_) => {}
+                Some(Message::MemoryShort) => memory.call_processes(),
+                Some(Message::Ready | Message::Failed(_)) => {}
                 None => {
                     errors.error("the master of a worker's children has died, and they with it");
                     break;
@@ -113,11 +118,12 @@ impl MasterHandle {
         let _ = fork::wait_child(self.id);
     }
 
-    fn pass_on(&self, sent: &mut Command, control: &Control) {
+    fn pass_on(&self, sent: &mut Command, control: &Control, memory: &MemoryBudget) {
         let command = Command {
             phase: control.phase(),
             report_request: control.report_request(),
             reopens: control.reopens(),
+            memory_calls: memory.calls(),
         };
         // A master always receives. Its death is noticed by a closed channel.
         if command != *sent && fork::send(self.channel.as_fd(), &command.to_bytes(), true).is_ok() {

@@ -312,6 +312,9 @@ impl RingWorker {
         self.note_accepted(index);
         self.core.begun += 1;
         self.core.note_open();
-        Ring::begin(self, slot, true);
+        let peer = self.core.table.conn(slot).map_or(socket::UNKNOWN_PEER, |conn| conn.peer());
+        if !self.refuse_begun_for_memory(slot, peer) {
+            Ring::begin(self, slot, true);
+        }
     }
 }

@@ -45,9 +45,11 @@ impl GroupWorker {
         }
         let park = self.park(token);
         self.model.serving = None;
-        self.wake_timekeeper();
         // Threads may be many, and each may wait for long.
         heap::settle();
+        let context = &mut self.core.context;
+        context.memory.note_served(context.now_ns());
+        self.wake_timekeeper();
         park
     }
 
