@@ -133,6 +133,12 @@ impl MemoryBudget {
         self.gives_way
     }
 
+    /// Returns whether this loop gives way, or is about to: for what may take much of the budget
+    /// before the next step.
+    pub(crate) fn is_short_now(&self) -> bool {
+        self.gives_way || self.level_now() > MemoryLevel::Ample
+    }
+
     /// Begins a step of giving way at this level; returns whether there is to be one now. Calls the
     /// other loops if they do not know of the level.
     pub(crate) fn begin_step(&mut self, level: MemoryLevel, now_ns: u64) -> bool {

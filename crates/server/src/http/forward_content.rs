@@ -21,7 +21,8 @@ impl Forward {
         }
         let Some(upstreams) = &context.upstreams else { return true };
         let more = bytes.saturating_sub(self.content_lease.bytes());
-        let has_memory = self.content_lease.grow(upstreams.buffers(), more, usize::MAX);
+        let bytes_max = if context.memory.is_short_now() { 0 } else { usize::MAX };
+        let has_memory = self.content_lease.grow(upstreams.buffers(), more, bytes_max);
         !has_memory || self.request_taken()
     }
 

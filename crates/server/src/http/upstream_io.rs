@@ -202,9 +202,18 @@ fn room<'o>(
         return Some((&mut output.bytes, bytes_max));
     }
     let upstreams = context.upstreams.as_ref().filter(|_| may_queue(forward))?;
-    let buffer_max = context.config.upstreams[forward.upstream].reply_buffer_max;
+    let buffer_max = reply_buffer_max(forward, context);
     let (out, room) = output.queue.tail(upstreams.buffers(), buffer_max)?;
     Some((out, room.min(bytes_max)))
+}
+
+/// Returns the memory in which a reply may wait for its client, bytes: no more than there is of it
+/// already while the memory budget is nearly used up.
+fn reply_buffer_max(forward: &Forward, context: &WorkerContext) -> usize {
+    if context.memory.is_short_now() {
+        return 0;
+    }
+    context.config.upstreams[forward.upstream].reply_buffer_max
 }
 
 /// Returns whether there is room for more of a reply.
@@ -212,7 +221,7 @@ pub(super) fn has_room(forward: &Forward, output: &Output, context: &WorkerConte
     if forward.piped_bytes() > 0 && !forward.leaves_pipe(context) {
         return false;
     }
-    let bytes_max = context.config.upstreams[forward.upstream].reply_buffer_max;
+    let bytes_max = reply_buffer_max(forward, context);
     let pool = context.upstreams.as_ref().map(|upstreams| upstreams.buffers());
     goes_to_output(forward, output)
         || may_queue(forward) && pool.is_some_and(|pool| output.queue.may_take(pool, bytes_max))
