@@ -23,6 +23,7 @@ mod instruments;
 mod life;
 mod logs;
 mod memory;
+mod memory_pressure;
 mod mirror;
 mod output;
 mod peers;
