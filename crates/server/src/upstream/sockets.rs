@@ -395,11 +395,17 @@ impl Sockets {
     }
 
     /// Records that the mechanism has reported a connection. Returns the client that uses it. An
-    /// idle one has ended, or says what nobody asked for: it is closed.
+    /// idle one has ended, or says what nobody asked for, and is closed, unless the report is of
+    /// what its last reply has taken since.
     pub(crate) fn ready(&mut self, token: Token) -> Option<Token> {
         let socket = self.current(token)?;
         socket.is_ready = true;
         if socket.client.is_none() {
+            if socket.ring.is_none() && socket::is_quiet(socket.fd()) {
+                socket.note_empty();
+                self.change(token.slot);
+                return None;
+            }
             let (upstream, server) = (socket.upstream, socket.server);
             let idle = &mut self.idle[usize::from(upstream)][usize::from(server)];
             idle.retain(|&slot| slot != token.slot);
@@ -422,5 +428,32 @@ impl Sockets {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    const CLIENT: Token = Token { slot: 3, generation: 1 };
+
+    #[test]
+    fn an_idle_connection_is_closed_when_its_server_says_something_and_not_before() {
+        let mut sockets = Sockets::new(SlotSearch::Tree, std::iter::once(1));
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let slot = sockets.add(here.into(), 0, 0, CLIENT, None);
+        let token = sockets.token(slot);
+        assert_eq!(sockets.ready(token), Some(CLIENT));
+        sockets.keep(slot, 1);
+        // Found before the reply that ended with it was read.
+        assert_eq!(sockets.ready(token), None);
+        assert_eq!((sockets.idle(0, 0), sockets.has_idle()), (1, true));
+        there.write_all(b"unasked").unwrap();
+        assert_eq!(sockets.ready(token), None);
+        assert_eq!((sockets.idle(0, 0), sockets.has_idle()), (0, false));
+        assert!(sockets.get(slot).is_none());
     }
 }
