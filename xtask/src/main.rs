@@ -12,6 +12,7 @@ mod overflow;
 mod sanitize;
 mod scan;
 mod slots;
+mod start;
 mod storm;
 mod succession;
 mod tidy;
@@ -51,6 +52,8 @@ enum Task {
     Overflow(overflow::OverflowArgs),
     /// Compare ways to find a free slot: a tree of bitmaps, a scan, a list
     Slots(slots::SlotsArgs),
+    /// Measure the time from the program's start to its first reply, with each architecture
+    Start(start::StartArgs),
     /// Play random storms against the overload control in the simulator, looking for harm
     Storm(storm::StormArgs),
     /// Reload and upgrade a server again and again under load, and count the requests that fail
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Task::Matrix(args) => matrix::run(&args),
         Task::Overflow(args) => overflow::run(&args),
         Task::Slots(args) => slots::run(&args),
+        Task::Start(args) => start::run(&args),
         Task::Storm(args) => storm::run(&args),
         Task::Succession(args) => succession::run(&args),
         Task::Sanitize => sanitize::run(),
