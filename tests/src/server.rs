@@ -168,6 +168,14 @@ impl Server {
         serde_json::from_str(&fs::read_to_string(&self.stats).ok()?).ok()
     }
 
+    /// Asks for a report, and returns it once it is written.
+    pub fn new_report(&self) -> Value {
+        let _ = fs::remove_file(&self.stats);
+        self.signal(Signal::USR1);
+        until("the report was written", || self.stats_so_far().is_some());
+        self.stats_so_far().unwrap()
+    }
+
     /// Returns the directory in which it publishes its statistics.
     pub fn run_dir(&self) -> &Path {
         self.dir.path()

@@ -21,3 +21,18 @@ pub fn until_within(limit: Duration, what: &str, mut condition: impl FnMut() -> 
         sleep(Duration::from_millis(5));
     }
 }
+
+/// Tries `attempt` until it succeeds, and returns its result; panics with `what` and the last error
+/// after [`TIMEOUT`].
+pub fn until_ok<T>(what: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
+    let start = Instant::now();
+    loop {
+        match attempt() {
+            Ok(result) => return result,
+            Err(error) => {
+                assert!(start.elapsed() < TIMEOUT, "waited in vain until {what}: {error}");
+            }
+        }
+        sleep(Duration::from_millis(5));
+    }
+}

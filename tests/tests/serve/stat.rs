@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use weir_server::stats::{Merge, TABLE};
 use weir_tests::server::run;
-use weir_tests::wait::until;
+use weir_tests::wait::{until, until_ok};
 use weir_tests::{Client, Root, Server, Setup, Stopped, request, suite};
 
 use crate::WEIR;
@@ -84,31 +84,35 @@ fn what_is_read_agrees_with_the_clients_and_with_the_report(setup: &Setup) {
     assert_eq!((of("status_2xx"), of("status_4xx")), (5, 5), "{}", setup.name);
     assert_eq!(read["pid"], server.id());
     assert_eq!(read["addresses"][0], format!("http://{}", server.authority()));
-    server.signal(Signal::USR1);
-    until("the report was written", || server.stats_so_far().is_some());
-    let report = server.stats_so_far().unwrap();
+    let (read, report) = agreeing(&server);
     assert_eq!(report["loops"].as_array().unwrap().len(), read["loops"].as_array().unwrap().len());
     let names =
         |json: &Value| json["total"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&report), names(&read));
-    let (read, report) = (counters(&read), counters(&report));
-    let is_moving = |name: &str| MOVING.iter().any(|moving| name.starts_with(moving));
-    let (states, totals): (Vec<_>, Vec<_>) =
-        report.iter().filter(|(name, _)| !is_moving(name)).partition(|(name, _)| is_state(name));
-    for (name, value) in totals {
-        assert_eq!(read.get(name), Some(value), "{name}, {}", setup.name);
-    }
-    // A loop that no client came to may have begun since.
-    until("the present states agreed", || {
-        let now = counters(&json(&server));
-        states.iter().all(|(name, value)| now.get(*name) == Some(*value))
-    });
     let dir = server.run_dir().to_owned();
     let left =
         move || fs::read_dir(&dir).map_or(0, |entries| entries.flatten().filter(is_page).count());
     assert_eq!(left(), 1);
     let end = counters(&server.stop_cleanly().stats());
     assert_eq!((end["replies"], end["closed"], left()), (10, 5, 0), "{}", setup.name);
+}
+
+/// Asks for statistics and for a report until their counters agree, and returns both. Not every
+/// loop or thread need have begun when the clients were answered.
+fn agreeing(server: &Server) -> (Value, Value) {
+    let is_moving = |name: &str| MOVING.iter().any(|moving| name.starts_with(moving));
+    until_ok("what is read and the report agreed", || {
+        let read = json(server);
+        let report = server.new_report();
+        let (of_page, of_report) = (counters(&read), counters(&report));
+        let differing = of_report
+            .iter()
+            .find(|(name, value)| !is_moving(name) && of_page.get(*name) != Some(*value));
+        match differing {
+            Some((name, value)) => Err(format!("{name}: {:?}, {value}", of_page.get(name))),
+            None => Ok((read, report)),
+        }
+    })
 }
 
 fn is_page(entry: &fs::DirEntry) -> bool {

@@ -19,7 +19,7 @@ use weir_sys::socket;
 use weir_sys::waker::Waker;
 
 use super::park::{PollResult, WakeReason};
-use super::thread_pool::ThreadPool;
+use super::thread_pool::{Id, ThreadPool};
 use crate::context::close_reason::CloseReason;
 use crate::http::connection::Action;
 use crate::http::socket_connection::SocketConnection;
@@ -211,6 +211,16 @@ impl GroupWorker {
             self.publish();
         }
         self.model.left_ns = self.core.context.read_clock_ns();
+    }
+
+    /// Adds the calling thread to the group. The greatest number of threads is published at once:
+    /// a group that no client comes to would not publish it before it ends.
+    pub(super) fn join_thread(&mut self, id: Id) {
+        let threads_max = self.model.threads.threads_max();
+        self.model.threads.join(id);
+        if self.model.threads.threads_max() > threads_max {
+            self.publish();
+        }
     }
 
     /// Returns how long the timekeeping thread may sleep now. `deferred`: deferred connections keep

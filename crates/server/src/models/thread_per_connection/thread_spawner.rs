@@ -38,7 +38,7 @@ impl ThreadSpawner {
             .stack_size(self.stack_bytes)
             .spawn(move || {
                 let _stack = MappedCharge::of(Part::Stacks, STACK_BYTES_USED);
-                shared.with_lock(|worker| worker.model.threads.join(id));
+                shared.with_lock(|worker| worker.join_thread(id));
                 work(&shared, id);
                 shared.with_lock(|worker| {
                     worker.model.threads.leave(id);
