@@ -59,7 +59,7 @@ pub fn write(dir: &Path, weir: &Path, version: &str, out: &Path) -> Result<Vec<P
     ];
     files.extend(TEXTS.map(|(name, text)| (name.to_owned(), Content::Text(text.to_owned()))));
     for (name, text) in catalogue::texts() {
-        files.push((format!("experiments/{name}"), Content::Text(text.to_owned())));
+        files.push((format!("experiments/{name}"), Content::Text(text.clone())));
     }
     for part in &parts {
         expected(&dir.join(&part.key), &format!("expected/{}", part.key), &mut files)?;

@@ -1,17 +1,22 @@
 //! The built-in experiments and papers, and experiments in files: finds them by name, reads and
 //! validates them. Nothing here runs an experiment.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::OnceLock;
 
-use include_dir::{Dir, include_dir};
+use flate2::read::GzDecoder;
 
 use crate::experiment::Experiment;
 use crate::paper::Paper;
 
-static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../experiments");
+/// The files of the experiments and papers, compressed: their texts by their paths.
+const BUILT_IN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/experiments.json.gz"));
 
 /// The folder of the papers' files within the experiments.
-const PAPERS: &str = "papers";
+const PAPERS: &str = "papers/";
+
+const EXTENSION: &str = ".toml";
 
 /// An experiment that can be run.
 #[derive(Clone, Debug)]
@@ -29,24 +34,11 @@ pub struct Entry {
 /// # Errors
 /// Returns a sentence if an experiment is not valid.
 pub fn all() -> Result<Vec<Entry>, String> {
-    let mut files = Vec::new();
-    collect(&BUILT_IN, &mut files);
-    files.sort_unstable();
-    files.into_iter().map(|(id, text)| entry(id, text)).collect()
-}
-
-fn collect(dir: &Dir<'static>, files: &mut Vec<(String, &'static str)>) {
-    for file in dir.files() {
-        let path = file.path();
-        if path.extension().is_some_and(|ending| ending == "toml")
-            && let Some(text) = file.contents_utf8()
-        {
-            files.push((path.with_extension("").to_string_lossy().into_owned(), text));
-        }
-    }
-    for inner in dir.dirs().filter(|inner| inner.path() != Path::new(PAPERS)) {
-        collect(inner, files);
-    }
+    let files = texts().iter().filter(|(path, _)| !path.starts_with(PAPERS));
+    let mut named: Vec<(&str, &String)> =
+        files.filter_map(|(path, text)| Some((path.strip_suffix(EXTENSION)?, text))).collect();
+    named.sort_unstable();
+    named.into_iter().map(|(id, text)| entry(id.to_owned(), text)).collect()
 }
 
 fn entry(id: String, text: impl Into<String>) -> Result<Entry, String> {
@@ -66,8 +58,7 @@ pub fn one(name: &str) -> Result<Entry, String> {
         let id = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         return entry(id, text);
     }
-    let file = BUILT_IN.get_file(format!("{name}.toml"));
-    match file.and_then(include_dir::File::contents_utf8) {
+    match texts().get(&format!("{name}{EXTENSION}")) {
         Some(text) if !name.starts_with(PAPERS) => entry(name.to_owned(), text),
         _ => Err(format!("there is no experiment {name}; `weir lab list` names them")),
     }
@@ -87,36 +78,22 @@ pub fn of_paper(key: &str) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// Returns the files of all experiments and papers: their paths, relative, and their texts.
-pub fn texts() -> Vec<(String, &'static str)> {
-    let mut files = Vec::new();
-    collect_texts(&BUILT_IN, &mut files);
-    files
-}
-
-fn collect_texts(dir: &Dir<'static>, files: &mut Vec<(String, &'static str)>) {
-    for file in dir.files() {
-        if let Some(text) = file.contents_utf8() {
-            files.push((file.path().to_string_lossy().into_owned(), text));
-        }
-    }
-    dir.dirs().for_each(|inner| collect_texts(inner, files));
+/// Returns the texts of the files of all experiments and papers, by their paths among them.
+pub fn texts() -> &'static BTreeMap<String, String> {
+    static TEXTS: OnceLock<BTreeMap<String, String>> = OnceLock::new();
+    // What the build packed can be unpacked: a test looks.
+    TEXTS.get_or_init(|| serde_json::from_reader(GzDecoder::new(BUILT_IN)).unwrap_or_default())
 }
 
 /// Returns the keys of the papers, sorted.
 pub fn papers() -> Vec<String> {
-    let files = BUILT_IN.get_dir(PAPERS).map(Dir::files).into_iter().flatten();
-    let mut keys: Vec<String> = files
-        .filter_map(|file| file.path().file_stem())
-        .map(|stem| stem.to_string_lossy().into_owned())
-        .collect();
-    keys.sort_unstable();
-    keys
+    let names = texts().keys().filter_map(|path| path.strip_prefix(PAPERS));
+    names.filter_map(|name| name.strip_suffix(EXTENSION)).map(str::to_owned).collect()
 }
 
 /// Returns the text of a paper's file; `None` if there is no such paper.
 pub fn paper_text(key: &str) -> Option<&'static str> {
-    BUILT_IN.get_file(format!("{PAPERS}/{key}.toml"))?.contents_utf8()
+    texts().get(&format!("{PAPERS}{key}{EXTENSION}")).map(String::as_str)
 }
 
 /// Parses a paper's numbers and claims.
