@@ -4,6 +4,7 @@
 //! Nothing here is part of the server, and nothing here links it: the binary is run as a process.
 
 mod arrows;
+mod dip;
 mod dist;
 mod docs;
 mod link;
@@ -36,6 +37,8 @@ enum Task {
     Tidy,
     /// Check that each crate, and each module in it, depends only on what it may
     Arrows,
+    /// Measure how goodput dips around reloads and upgrades in an overload
+    Dip(dip::DipArgs),
     /// Write the generated tables of the documentation anew
     Docs {
         /// Write nothing; fail when a table is stale
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Tidy => tidy::run(),
         Task::Arrows => arrows::run(),
+        Task::Dip(args) => dip::run(&args),
         Task::Docs { check } => docs::run(check),
         Task::Dist(args) => dist::run(&args),
         Task::Link(args) => link::run(&args),

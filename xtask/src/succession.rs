@@ -50,7 +50,7 @@ const FILE_BYTES: usize = 1024;
 pub(crate) fn run(args: &SuccessionArgs) -> Result<()> {
     let weir = tree::build(tree::cargo(), &["--release", "--package", "weir"], "weir")?;
     let scratch = tempfile::Builder::new().prefix("weir-succession-").tempdir()?;
-    let mut server = Server::start(&weir, scratch.path(), &args.options)?;
+    let mut server = Server::start(&weir, scratch.path(), &LOOPS, &args.options)?;
     let stay_open = ["--requests-per-conn", "inf"];
     let mut failed = 0;
     for (what, count) in [("reloads", args.reloads), ("upgrades", args.upgrades)] {
@@ -73,9 +73,11 @@ pub(crate) fn run(args: &SuccessionArgs) -> Result<()> {
 }
 
 /// The server that was started first, and the way to what it says.
-struct Server {
+pub(crate) struct Server {
     process: Child,
-    url: String,
+    pub(crate) url: String,
+    /// Numbers of loops of its configurations, in turn.
+    loops: &'static [u32],
     /// The original of the program, and the path at which it is installed.
     weir: PathBuf,
     installed: PathBuf,
@@ -85,13 +87,19 @@ struct Server {
 }
 
 impl Server {
-    fn start(weir: &Path, scratch: &Path, options: &str) -> Result<Self> {
+    /// Starts a server of `/file`, whose configurations have these numbers of loops in turn.
+    pub(crate) fn start(
+        weir: &Path,
+        scratch: &Path,
+        loops: &'static [u32],
+        options: &str,
+    ) -> Result<Self> {
         let root = scratch.join("root");
         fs::create_dir_all(&root)?;
         fs::write(root.join("file"), [b'x'; FILE_BYTES])?;
         let [installed, config, messages] =
             ["weir", "weir.toml", "messages"].map(|name| scratch.join(name));
-        fs::write(&config, text(0))?;
+        fs::write(&config, text(loops, 0))?;
         install(weir, &installed)?;
         let mut process = Command::new(&installed)
             .arg("serve")
@@ -115,24 +123,29 @@ impl Server {
             bail!("the server did not start: {}", fs::read_to_string(messages)?)
         };
         let weir = weir.to_path_buf();
-        Ok(Self { process, url, weir, installed, config, messages, successions: 0 })
+        Ok(Self { process, url, loops, weir, installed, config, messages, successions: 0 })
     }
 
     /// Has it replaced `count` times.
     fn succeed(&mut self, what: &str, count: u32, pause: Duration) -> Result<()> {
-        for number in 1..=count {
-            if what == "reloads" {
-                fs::write(&self.config, text(number))?;
-                signal("HUP", self.process.id())?;
-            } else {
-                install(&self.weir, &self.installed)?;
-                signal("USR2", self.process.id())?;
-            }
-            self.successions += 1;
-            self.await_successions()?;
+        for _ in 0..count {
+            self.succeed_once(what)?;
             thread::sleep(pause);
         }
         Ok(())
+    }
+
+    /// Has it replaced by `reloads` or by `upgrades`, and waits until its successor serves.
+    pub(crate) fn succeed_once(&mut self, what: &str) -> Result<()> {
+        self.successions += 1;
+        if what == "reloads" {
+            fs::write(&self.config, text(self.loops, self.successions))?;
+            signal("HUP", self.process.id())?;
+        } else {
+            install(&self.weir, &self.installed)?;
+            signal("USR2", self.process.id())?;
+        }
+        self.await_successions()
     }
 
     /// Waits until as many successors serve as were asked for.
@@ -150,7 +163,7 @@ impl Server {
         }
     }
 
-    fn stop(mut self) -> Result<()> {
+    pub(crate) fn stop(mut self) -> Result<()> {
         signal("TERM", self.process.id())?;
         let status = self.process.wait()?;
         ensure!(status.success(), "the server ended with {status}");
@@ -168,8 +181,8 @@ impl Drop for Server {
 }
 
 /// A configuration unlike those with other numbers.
-fn text(number: u32) -> String {
-    let loops = LOOPS[number as usize % LOOPS.len()];
+fn text(loops: &[u32], number: usize) -> String {
+    let loops = loops[number % loops.len()];
     format!("workers = {loops}\nheader = 'X-Number: {number}'\n")
 }
 
