@@ -1,13 +1,15 @@
 //! The limits of each client: connections open at a time, requests in the long run, and bytes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use weir_tests::files::noise;
 use weir_tests::origin::reply;
 use weir_tests::server::run;
+use weir_tests::tls::{Authority, NAMES, VERSIONS};
 use weir_tests::wait::until;
-use weir_tests::{Origin, Root, Server, Setup, Stopped, request, suite};
+use weir_tests::{Client, Origin, Root, Server, Setup, Stopped, request, suite};
 
 use crate::WEIR;
 
@@ -22,6 +24,11 @@ suite! {
     every_architecture_at_once:
     a_client_is_sent_its_burst_and_no_more,
     replies_beyond_the_burst_come_whole_after_pauses,
+}
+
+suite! {
+    every_tls_architecture:
+    replies_over_tls_beyond_the_burst_come_whole_after_pauses,
 }
 
 suite! {
@@ -138,6 +145,27 @@ fn replies_beyond_the_burst_come_whole_after_pauses(setup: &Setup) {
     let parts = client.get_with("/large", &["Range: bytes=0-99999,200000-2999999"]);
     assert_eq!(parts.status, 206, "{}", setup.name);
     assert!(parts.body.windows(100_000).any(|part| part == &large[..100_000]), "{}", setup.name);
+    let total = server.stop_cleanly().stats()["total"].clone();
+    assert!(total["client_bandwidth_pauses"].as_u64() >= Some(10), "{}: {total}", setup.name);
+    assert_eq!((&total["timeout_rate"], &total["timeout_stall"]), (&0.into(), &0.into()));
+}
+
+fn replies_over_tls_beyond_the_burst_come_whole_after_pauses(setup: &Setup) {
+    if !shares_memory(setup) {
+        return;
+    }
+    let root = Root::new();
+    let large = noise(5, 3_000_000);
+    root.write("large", &large);
+    let authority = Authority::new();
+    let issued = authority.issue("server", &NAMES);
+    let rate = ["--client-bandwidth", "8M", "--client-bandwidth-burst", "10000"];
+    let server = setup.serve(&root, &[&issued.options()[..], &rate].concat());
+    let clients = Arc::new(authority.clients(&VERSIONS));
+    let mut client = Client::connect_tls(server.address(), &clients, NAMES[0]);
+    for _ in 0..2 {
+        assert!(client.get("/large").body == large, "{}", setup.name);
+    }
     let total = server.stop_cleanly().stats()["total"].clone();
     assert!(total["client_bandwidth_pauses"].as_u64() >= Some(10), "{}: {total}", setup.name);
     assert_eq!((&total["timeout_rate"], &total["timeout_stall"]), (&0.into(), &0.into()));
