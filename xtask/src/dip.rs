@@ -189,7 +189,7 @@ A server on one core, each of whose requests burns {BURN_US} us of counted work,
 {OVERLOAD} times what it does in a closed loop of 64 connections: a connection for each request,
 Poisson arrivals, clients that wait 0.5 s. Every {} s it reads a changed configuration, or a newly
 installed program takes over. For how long, in ms, is its goodput below {DIPPED} of the median of
-the half period after that? It is counted in windows of {WINDOW_MS} ms that begin every {STEP_MS} ms.
+the half period after that? It is counted in windows of {WINDOW_MS} ms, one every {STEP_MS} ms.
 Missing replies are told as the time in which they would have come, ms.
 
 | {} s after | 1/s | n | dip, median | 90 % | most | over {DIP_MAX_MS} | missing, median | most |
