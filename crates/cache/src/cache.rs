@@ -70,6 +70,17 @@ pub enum Found {
     Pass,
 }
 
+/// Later requests that a reply which could not be stored stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recurrence {
+    /// None: the next reply may be another.
+    Never,
+    /// Those with cookies, which were the reason.
+    WithCookies,
+    /// All.
+    Always,
+}
+
 /// A cache. `W` identifies who waits for a reply.
 pub struct Cache<W> {
     slots: Bounded<Box<[u8]>, Slot, Weigher, RandomState, EvictionCounter>,
@@ -100,7 +111,7 @@ enum Slot {
     /// Replies, the latest first.
     Variants(Arc<[Arc<Stored>]>),
     /// None could be stored.
-    Pass { until_ns: u64 },
+    Pass { until_ns: u64, with_cookies_only: bool },
 }
 
 impl<W: PartialEq> Cache<W> {
@@ -151,8 +162,10 @@ impl<W: PartialEq> Cache<W> {
     pub fn find(&self, key: &[u8], request: &(impl Fields + ?Sized), now_ns: u64) -> Found {
         match self.slots.get(key) {
             None => Found::Nothing,
-            Some(Slot::Pass { until_ns }) if now_ns < until_ns => Found::Pass,
-            Some(Slot::Pass { .. }) => Found::Nothing,
+            Some(Slot::Pass { until_ns, with_cookies_only }) => {
+                let is_meant = !with_cookies_only || request.value(b"cookie").is_some();
+                if now_ns < until_ns && is_meant { Found::Pass } else { Found::Nothing }
+            }
             Some(Slot::Variants(variants)) => variants
                 .iter()
                 .find(|stored| selectors::match_request(&stored.selectors, request))
@@ -171,6 +184,13 @@ impl<W: PartialEq> Cache<W> {
             selectors::write_values(&mut selecting, &latest.selectors, request);
         }
         self.flights.lock().join(key, &selecting, who)
+    }
+
+    /// Begins to ask the origin for a key without others: nobody follows, but what changes the
+    /// resource meanwhile keeps the reply from being stored.
+    #[must_use]
+    pub fn lead_alone(&self, key: &[u8]) -> Flight {
+        self.flights.lock().begin_alone(key)
     }
 
     /// Removes one who follows, and has gone.
@@ -195,23 +215,28 @@ impl<W: PartialEq> Cache<W> {
         followers
     }
 
-    /// Ends a flight whose reply may not be stored: those who follow, and those who come, go on by
-    /// themselves. `remember`: the next ones will be like it.
+    /// Ends a flight whose reply may not be stored: those who follow, and those to come that it
+    /// stands for, go on by themselves. Replies to other requests for the same stay while any of
+    /// them is fresh: one client that asks for what cannot be stored does not take them from all.
     #[must_use]
-    pub fn pass(&self, flight: &Flight, remember: bool, now_ns: u64) -> Vec<W> {
+    pub fn pass(&self, flight: &Flight, recurs: Recurrence, now_ns: u64) -> Vec<W> {
         let mut flights = self.flights.lock();
         let followers = flights.land(flight).followers;
-        if remember {
+        if recurs != Recurrence::Never && !self.has_fresh(flight.key(), now_ns) {
             let until_ns = now_ns.saturating_add(PASS_NS);
-            self.put(flight.key(), Slot::Pass { until_ns });
+            let with_cookies_only = recurs == Recurrence::WithCookies;
+            self.put(flight.key(), Slot::Pass { until_ns, with_cookies_only });
         }
         followers
     }
 
-    /// Stores a reply to a request that leads no flight.
-    pub fn store(&self, key: &[u8], stored: &Arc<Stored>) {
-        let _lock = self.flights.lock();
-        self.insert(key, stored);
+    fn has_fresh(&self, key: &[u8], now_ns: u64) -> bool {
+        match self.slots.peek(key) {
+            Some(Slot::Variants(variants)) => {
+                variants.iter().any(|stored| now_ns < stored.fresh_until_ns)
+            }
+            _ => false,
+        }
     }
 
     /// Removes all replies of a key, and those on their way; returns whether there were any.

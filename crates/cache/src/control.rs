@@ -101,6 +101,12 @@ impl ReplyControl {
 
     /// Adds a directive to the text: lower case, no quotes, no lists of fields.
     fn push(&mut self, name: &str, argument: Option<&[u8]>) {
+        // It is about stale replies only, and told by `must_revalidate`. The crate has it end
+        // freshness; as must-revalidate it would let replies to requests with Authorization be
+        // stored, which it does not (RFC 9111 section 3.5).
+        if name == "proxy-revalidate" {
+            return;
+        }
         if !self.text.is_empty() {
             self.text.push_str(", ");
         }
@@ -109,8 +115,6 @@ impl ReplyControl {
                 let seconds = argument.and_then(seconds).unwrap_or(0);
                 self.text.push_str(&format!("{name}={seconds}"));
             }
-            // It is about stale replies only; the crate has it end freshness.
-            "proxy-revalidate" => self.text.push_str("must-revalidate"),
             _ => self.text.push_str(name),
         }
     }
@@ -190,6 +194,7 @@ mod tests {
             "must-understand, max-age=1"
         );
         assert_eq!(reply("max-age=-1").text, "max-age=0");
+        assert_eq!(reply("max-age=1, proxy-revalidate, public").text, "max-age=1, public");
         for directive in ["no-cache", "proxy-revalidate", "must-revalidate", "no-cache=\"x\""] {
             assert!(reply(directive).must_revalidate, "{directive}");
         }

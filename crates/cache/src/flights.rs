@@ -9,6 +9,7 @@ pub struct Flight {
     /// Values of the fields that select among the replies of the key, as far as they are known.
     selecting: Box<[u8]>,
     number: u64,
+    is_alone: bool,
 }
 
 /// Result of joining the requests for a key.
@@ -35,6 +36,7 @@ struct Pending<W> {
     number: u64,
     followers: Vec<W>,
     is_current: bool,
+    is_alone: bool,
 }
 
 /// All flights, by key. `W` identifies who waits.
@@ -52,17 +54,30 @@ impl<W: PartialEq> Flights<W> {
     /// Joins the requests for `key` that are selected by `selecting`.
     pub(crate) fn join(&mut self, key: &[u8], selecting: &[u8], who: W) -> Joined {
         let all = self.pending.entry(key.into()).or_default();
-        let found = all.iter_mut().find(|each| each.is_current && *each.selecting == *selecting);
-        if let Some(pending) = found {
+        let is_it = |each: &&mut Pending<W>| {
+            each.is_current && !each.is_alone && *each.selecting == *selecting
+        };
+        if let Some(pending) = all.iter_mut().find(is_it) {
             pending.followers.push(who);
             return Joined::Follows;
         }
+        Joined::Leads(self.begin(key, selecting, false))
+    }
+
+    /// Begins a flight that nobody follows.
+    pub(crate) fn begin_alone(&mut self, key: &[u8]) -> Flight {
+        self.begin(key, b"", true)
+    }
+
+    fn begin(&mut self, key: &[u8], selecting: &[u8], is_alone: bool) -> Flight {
         self.numbers += 1;
-        let number = self.numbers;
+        let (number, followers) = (self.numbers, Vec::new());
         let selecting: Box<[u8]> = selecting.into();
-        let followers = Vec::new();
-        all.push(Pending { selecting: selecting.clone(), number, followers, is_current: true });
-        Joined::Leads(Flight { key: key.into(), selecting, number })
+        let all = self.pending.entry(key.into()).or_default();
+        let pending =
+            Pending { selecting: selecting.clone(), number, followers, is_current: true, is_alone };
+        all.push(pending);
+        Flight { key: key.into(), selecting, number, is_alone }
     }
 
     /// Removes one who waited, and has gone.
@@ -107,6 +122,12 @@ impl Flight {
     pub fn key(&self) -> &[u8] {
         &self.key
     }
+
+    /// Returns whether nobody can follow it.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
+    }
 }
 
 #[cfg(test)]
@@ -141,6 +162,19 @@ mod tests {
         assert_eq!(flights.join(b"k", b"br", 2), Joined::Follows);
         assert!(flights.land(&one).followers.is_empty());
         assert_eq!(flights.land(&other).followers, [2]);
+    }
+
+    #[test]
+    fn nobody_follows_one_that_is_alone() {
+        let mut flights = Flights::new();
+        let alone = flights.begin_alone(b"k");
+        let other = lead(flights.join(b"k", b"", 1));
+        assert_eq!(flights.join(b"k", b"", 2), Joined::Follows);
+        assert!(alone.is_alone() && !flights.is_followed(&alone) && flights.is_followed(&other));
+        flights.outdate(b"k");
+        assert_eq!(flights.land(&alone), Landed { followers: vec![], is_current: false });
+        assert_eq!(flights.land(&other).followers, [2]);
+        assert!(flights.pending.is_empty());
     }
 
     #[test]

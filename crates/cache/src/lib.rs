@@ -21,7 +21,7 @@ mod reuse;
 mod selectors;
 mod stored;
 
-pub use cache::{Cache, CacheConfig, CacheTotals, Found, Reservation};
+pub use cache::{Cache, CacheConfig, CacheTotals, Found, Recurrence, Reservation};
 pub use control::{ReplyControl, RequestControl};
 pub use fields::Fields;
 pub use flights::{Flight, Joined, Landed};

@@ -100,21 +100,39 @@ impl<R: Fields + ?Sized> Reply<'_, R> {
         selectors::of(self.request, self.fields)
     }
 
+    /// Returns whether it would be stored if the request had no cookies.
+    #[must_use]
+    pub fn is_kept_out_by_cookies(&self) -> bool {
+        let control = ReplyControl::of(self.fields);
+        self.answers_cookies(&control)
+            && self.freshness_for_all(&control).is_some()
+            && self.selectors().is_some()
+    }
+
     fn freshness(&self) -> Option<Freshness> {
         let control = ReplyControl::of(self.fields);
-        // Cookies are for one client, unless the reply says that they are not; and what is sent to
-        // a client with cookies is likely its own, unless the reply says how long it is fresh.
-        let is_personal = self.fields.value(b"set-cookie").is_some()
-            || self.request.value(b"cookie").is_some()
-                && !control.is_explicit
-                && self.fields.value(b"expires").is_none();
-        if is_personal && !control.is_public {
+        if self.answers_cookies(&control) { None } else { self.freshness_for_all(&control) }
+    }
+
+    /// Returns whether it is likely for one client only because that has cookies: the reply does
+    /// not say that it is for everybody, nor for how long it is fresh.
+    fn answers_cookies(&self, control: &ReplyControl) -> bool {
+        let is_silent = !(control.is_explicit || control.is_public);
+        is_silent
+            && self.request.value(b"cookie").is_some()
+            && self.fields.value(b"expires").is_none()
+    }
+
+    /// Returns the freshness of a reply that is not for one client because of its cookies.
+    fn freshness_for_all(&self, control: &ReplyControl) -> Option<Freshness> {
+        // A cookie is for one client, unless the reply says that it is not.
+        if self.fields.value(b"set-cookie").is_some() && !control.is_public {
             return None;
         }
         let (received_ns, heuristic) = (self.received_ns, self.heuristic);
         let judged =
-            policy::judge(self.request, self.status, self.fields, &control, received_ns, heuristic);
-        let freshness = self.freshness_of(&control, judged.lifetime_ns);
+            policy::judge(self.request, self.status, self.fields, control, received_ns, heuristic);
+        let freshness = self.freshness_of(control, judged.lifetime_ns);
         // None is earlier than the end of its freshness.
         let StaleUntil { validated_ns, error_ns, .. } = freshness.stale_until_ns;
         let is_worth_it =

@@ -73,10 +73,30 @@ fn what_may_not_be_stored_is_not() {
         ("", 200, ""),
         ("", 200, "Cache-Control: max-age=0"),
         ("Authorization: x", 200, "Cache-Control: max-age=10"),
+        ("Authorization: x", 200, "Cache-Control: max-age=10, proxy-revalidate"),
         ("Cookie: a=b", 200, "Last-Modified: Sun, 06 Nov 1994 08:47:57 GMT"),
         ("", 599, "Cache-Control: must-understand, no-store, max-age=10"),
     ] {
         assert!(store(request, status, fields).is_none(), "{request} {status} {fields}");
+    }
+}
+
+#[test]
+fn a_reply_that_cookies_alone_keep_out_is_known() {
+    let dated = "Last-Modified: Sun, 06 Nov 1994 08:47:57 GMT";
+    for (request, fields, is_kept_out) in [
+        ("Cookie: a=b", dated, true),
+        ("", dated, false),
+        ("Cookie: a=b", "", false),
+        ("Cookie: a=b", "Cache-Control: no-store", false),
+        ("Cookie: a=b", "Cache-Control: max-age=10", false),
+        ("Cookie: a=b", &format!("{dated}\nSet-Cookie: a=c"), false),
+        ("Cookie: a=b", &format!("{dated}\nVary: *"), false),
+        ("Cookie: a=b", &format!("{dated}\nCache-Control: public"), false),
+    ] {
+        with_reply(request, 200, fields, |reply| {
+            assert_eq!(reply.is_kept_out_by_cookies(), is_kept_out, "{request} {fields}");
+        });
     }
 }
 

@@ -7,7 +7,7 @@ mod fixtures;
 use std::sync::Arc;
 
 use fixtures::{Lines, NOW_NS, SECOND_NS, lines, store, with_reply};
-use weir_cache::{Cache, CacheConfig, Flight, Found, Joined, Stored};
+use weir_cache::{Cache, CacheConfig, Flight, Found, Joined, Recurrence, Stored};
 
 const FRESH: &str = "Cache-Control: max-age=60";
 
@@ -17,6 +17,10 @@ fn cache(bytes_max: u64) -> Cache<u32> {
 
 fn reply(request: &str, fields: &str) -> Arc<Stored> {
     Arc::new(store(request, 200, fields).unwrap())
+}
+
+fn put(cache: &Cache<u32>, key: &[u8], stored: &Arc<Stored>) {
+    assert!(cache.land(&cache.lead_alone(key), Some(Arc::clone(stored))).is_empty());
 }
 
 fn find(cache: &Cache<u32>, request: &Lines) -> Found {
@@ -32,17 +36,17 @@ fn a_reply_is_found_by_what_selects_it() {
     let cache = cache(1 << 20);
     let (none, one, other) = (lines(""), lines("A: 1"), lines("A: 2"));
     assert!(matches!(find(&cache, &none), Found::Nothing));
-    cache.store(b"k", &reply("A: 1", "Cache-Control: max-age=60\nVary: A"));
+    put(&cache, b"k", &reply("A: 1", "Cache-Control: max-age=60\nVary: A"));
     assert!(matches!(find(&cache, &one), Found::Stored(_)));
     assert!(matches!(find(&cache, &other), Found::OtherVariants));
     // The latest of those selected alike counts.
-    cache.store(b"k", &reply("A: 1", "Cache-Control: max-age=60\nVary: A\nETag: \"2\""));
+    put(&cache, b"k", &reply("A: 1", "Cache-Control: max-age=60\nVary: A\nETag: \"2\""));
     let Found::Stored(found) = find(&cache, &one) else { panic!() };
     assert_eq!(found.entry.validators().etag, b"\"2\"");
     // The oldest of too many goes.
     for nth in 2..=17 {
         let asking = format!("A: {nth}");
-        cache.store(b"k", &reply(&asking, "Cache-Control: max-age=60\nVary: A"));
+        put(&cache, b"k", &reply(&asking, "Cache-Control: max-age=60\nVary: A"));
     }
     assert!(matches!(find(&cache, &one), Found::OtherVariants));
     assert!(matches!(find(&cache, &other), Found::Stored(_)));
@@ -53,7 +57,7 @@ fn a_reply_is_found_by_what_selects_it() {
 #[test]
 fn requests_that_are_selected_otherwise_do_not_follow() {
     let cache = cache(1 << 20);
-    cache.store(b"k", &reply("A: 1", "Cache-Control: max-age=60\nVary: A"));
+    put(&cache, b"k", &reply("A: 1", "Cache-Control: max-age=60\nVary: A"));
     let flight = lead(cache.join(b"k", &lines("A: 2"), 1));
     assert_eq!(cache.join(b"k", &lines("A: 2"), 2), Joined::Follows);
     lead(cache.join(b"k", &lines("A: 3"), 3));
@@ -65,9 +69,12 @@ fn requests_that_are_selected_otherwise_do_not_follow() {
 fn a_reply_from_before_a_change_is_not_stored() {
     let cache = cache(1 << 20);
     let flight = lead(cache.join(b"k", &lines(""), 1));
+    let alone = cache.lead_alone(b"k");
     cache.remove(b"k");
-    assert!(cache.land(&flight, Some(reply("", FRESH))).is_empty());
-    assert!(matches!(find(&cache, &lines("")), Found::Nothing));
+    for flight in [flight, alone] {
+        assert!(cache.land(&flight, Some(reply("", FRESH))).is_empty());
+        assert!(matches!(find(&cache, &lines("")), Found::Nothing));
+    }
 }
 
 #[test]
@@ -75,15 +82,41 @@ fn what_could_not_be_stored_is_remembered_for_a_while() {
     let cache = cache(1 << 20);
     let flight = lead(cache.join(b"k", &lines(""), 1));
     assert_eq!(cache.join(b"k", &lines(""), 2), Joined::Follows);
-    assert_eq!(cache.pass(&flight, true, NOW_NS), [2]);
+    assert_eq!(cache.pass(&flight, Recurrence::Always, NOW_NS), [2]);
     assert!(matches!(find(&cache, &lines("")), Found::Pass));
     let later = cache.find(b"k", &lines(""), NOW_NS + 120 * SECOND_NS);
     assert!(matches!(later, Found::Nothing));
     // A failure says nothing about the next reply.
-    cache.store(b"k", &reply("", FRESH));
+    put(&cache, b"k", &reply("", FRESH));
     let flight = lead(cache.join(b"k", &lines(""), 1));
-    assert!(cache.pass(&flight, false, NOW_NS).is_empty());
+    assert!(cache.pass(&flight, Recurrence::Never, NOW_NS + 61 * SECOND_NS).is_empty());
     assert!(matches!(find(&cache, &lines("")), Found::Stored(_)));
+}
+
+#[test]
+fn what_could_not_be_stored_takes_no_fresh_reply_from_others() {
+    let cache = cache(1 << 20);
+    let (one, other) = (lines("A: 1"), lines("A: 2"));
+    put(&cache, b"k", &reply("A: 1", "Cache-Control: max-age=60\nVary: A"));
+    let flight = lead(cache.join(b"k", &other, 1));
+    assert!(cache.pass(&flight, Recurrence::Always, NOW_NS + 59 * SECOND_NS).is_empty());
+    assert!(matches!(find(&cache, &one), Found::Stored(_)));
+    assert!(matches!(find(&cache, &other), Found::OtherVariants));
+    // Stale ones are in nobody's way, and would have each request wait for the one before.
+    let flight = lead(cache.join(b"k", &other, 1));
+    assert!(cache.pass(&flight, Recurrence::Always, NOW_NS + 60 * SECOND_NS).is_empty());
+    assert!(matches!(find(&cache, &one), Found::Pass));
+}
+
+#[test]
+fn what_could_not_be_stored_for_its_cookies_stands_for_requests_with_cookies() {
+    let cache = cache(1 << 20);
+    let flight = lead(cache.join(b"k", &lines("Cookie: a=b"), 1));
+    assert!(cache.pass(&flight, Recurrence::WithCookies, NOW_NS).is_empty());
+    assert!(matches!(find(&cache, &lines("Cookie: c=d")), Found::Pass));
+    assert!(matches!(find(&cache, &lines("")), Found::Nothing));
+    put(&cache, b"k", &reply("", FRESH));
+    assert!(matches!(find(&cache, &lines("Cookie: c=d")), Found::Stored(_)));
 }
 
 #[test]
@@ -92,7 +125,7 @@ fn what_is_stored_and_what_is_on_its_way_is_bounded() {
     let body: Arc<[u8]> = vec![0; 50_000].into();
     for nth in 0..100_u32 {
         let large = with_reply("", 200, FRESH, |reply| reply.store(Arc::clone(&body)).unwrap());
-        cache.store(&nth.to_le_bytes(), &Arc::new(large));
+        put(&cache, &nth.to_le_bytes(), &Arc::new(large));
     }
     let totals = cache.totals();
     assert!(totals.stored_bytes <= 1 << 20 && totals.stored_bytes > 1 << 19, "{totals:?}");
@@ -109,7 +142,7 @@ fn a_cache_gives_back_as_much_as_is_asked_and_then_has_room_again() {
     let cache = cache(1 << 20);
     let fill = || {
         for nth in 0..100_u32 {
-            cache.store(&nth.to_be_bytes(), &reply("", FRESH));
+            put(&cache, &nth.to_be_bytes(), &reply("", FRESH));
         }
         cache.totals().stored_bytes
     };

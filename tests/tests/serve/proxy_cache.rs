@@ -24,19 +24,19 @@ suite! {
 /// Options of a cache.
 const CACHE: [&str; 2] = ["--cache", "16M"];
 
-fn caching(origin: &Origin, options: &[&str]) -> Server {
+pub(crate) fn caching(origin: &Origin, options: &[&str]) -> Server {
     Server::proxy(WEIR, &[&origin.url()], &[&CACHE[..], options].concat())
 }
 
 /// Returns a 200 with these field lines, each ended by CRLF.
-fn reply_with(fields: &str, body: &[u8]) -> Vec<u8> {
+pub(crate) fn reply_with(fields: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{fields}\r\n");
     [head.as_bytes(), body].concat()
 }
 
 /// Starts an origin that answers with these field lines, and with the number of the request.
-fn counting(fields: &'static str) -> Origin {
+pub(crate) fn counting(fields: &'static str) -> Origin {
     let count = AtomicUsize::new(0);
     Origin::start(move |_| {
         let nth = count.fetch_add(1, Ordering::Relaxed);
@@ -46,7 +46,7 @@ fn counting(fields: &'static str) -> Origin {
 
 /// Starts an origin that answers with these field lines and this content, once it may pass the
 /// gate.
-fn gated(fields: &'static str, body: &'static [u8]) -> (Origin, Gate) {
+pub(crate) fn gated(fields: &'static str, body: &'static [u8]) -> (Origin, Gate) {
     let gate = Gate::default();
     let at_origin = gate.clone();
     let origin = Origin::start(move |_| {
@@ -78,11 +78,11 @@ fn is_conditional(received: &Received) -> bool {
     !received.fields("if-none-match").is_empty()
 }
 
-fn status(reply: &Reply) -> &str {
+pub(crate) fn status(reply: &Reply) -> &str {
     reply.expect_field("Cache-Status")
 }
 
-fn is_hit(reply: &Reply) -> bool {
+pub(crate) fn is_hit(reply: &Reply) -> bool {
     status(reply).starts_with("weir; hit; ttl=")
 }
 
@@ -426,6 +426,9 @@ fn replies_that_are_for_one_client_are_not_stored() {
         ("Cache-Control: max-age=60\r\n", "Authorization: Basic x"),
         ("Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n", "Cookie: a=b"),
         ("Cache-Control: max-age=60\r\nVary: *\r\n", ""),
+        ("Cache-Control: max-age=60, proxy-revalidate\r\n", "Authorization: Basic x"),
+        ("Cache-Control: max-age=60\r\nVary: X-Forwarded-For\r\n", ""),
+        ("Cache-Control: max-age=60\r\nVary: X-Forwarded-Proto\r\n", "X-Forwarded-Proto: x"),
     ] {
         let origin = counting(fields);
         let server = caching(&origin, &[]);

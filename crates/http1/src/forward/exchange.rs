@@ -73,6 +73,8 @@ pub struct Exchange {
     reply_body: Body,
     reply_trailers: Vec<u8>,
     shown: Shown,
+    /// True if the client was told that the connection ends with the reply.
+    says_close: bool,
     reply_bytes: u64,
     is_event_stream: bool,
     keeps_upstream: bool,
@@ -116,6 +118,7 @@ impl Exchange {
             reply_body: Body::new(Framing::None),
             reply_trailers: Vec::new(),
             shown: Shown::Nothing(None),
+            says_close: false,
             reply_bytes: 0,
             is_event_stream: false,
             keeps_upstream: false,
@@ -478,10 +481,11 @@ impl Exchange {
             && self.is_sent()
     }
 
-    /// Returns whether the client sees the end of the reply only by a close.
+    /// Returns whether the connection to the client ends with the reply: it was told so (RFC 9112
+    /// section 9.6), or sees the end by that only.
     #[must_use]
     pub fn ends_by_close(&self) -> bool {
-        self.shown == Shown::Close
+        self.says_close || self.shown == Shown::Close
     }
 
     fn receive_head(
@@ -577,6 +581,7 @@ impl Exchange {
         };
         // A client that sends on after its refusal would have its next request taken for content.
         let close = facts.close || head.status >= 400 && !self.request_taken();
+        self.says_close = close;
         let facts = ReplyFacts { close, ..*facts };
         let has_events = reply::write(out, text, (head.status, shown), self.client, &facts);
         self.is_event_stream = has_events && self.asked.events;

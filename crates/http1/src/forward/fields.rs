@@ -28,6 +28,54 @@ pub fn lines_passed_on(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     lines(head).filter(move |(name, _)| !(ends_here(name) || connection.nominates(name)))
 }
 
+/// Returns whether a Connection field of a head names another field of it, which is not passed on
+/// because of that (RFC 9110 section 7.6.1).
+#[must_use]
+pub fn keeps_fields(head: &[u8], connection: &[u8]) -> bool {
+    elements(connection).any(|option| {
+        let is = |known: &[u8]| option.eq_ignore_ascii_case(known);
+        let is_about_here = is(b"close") || ends_here(option);
+        !is_about_here && lines(head).any(|(name, _)| name.eq_ignore_ascii_case(option))
+    })
+}
+
+/// Returns whether a reply was selected (RFC 9110 section 12.5.5) by what the other server was told
+/// of the client, and not by what the head of its request shows: its address, the time, or a field
+/// that counts only if a trusted proxy says it.
+#[must_use]
+pub fn depends_on_client(reply: &[u8], request: &[u8]) -> bool {
+    let is_vary = |name: &[u8]| name.eq_ignore_ascii_case(b"vary");
+    let values = lines(reply).filter(|(name, _)| is_vary(name)).map(|(_, value)| value);
+    values.flat_map(elements).any(|name| {
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        let is_of_one = match name.len() {
+            9 => is(b"forwarded"),
+            12 => is(b"x-request-id"),
+            15 => is(b"x-forwarded-for") || is(b"x-request-start"),
+            _ => false,
+        };
+        is_of_one || is_forwarded(name) && lines(request).any(|(asked, _)| is(asked))
+    })
+}
+
+/// Returns how many more proxies an OPTIONS may pass (RFC 9110 section 7.6.2); `None` if it does
+/// not say so.
+#[must_use]
+pub fn max_forwards(head: &[u8]) -> Option<u64> {
+    lines(head).find(|(name, _)| is_max_forwards(name)).and_then(|(_, value)| hops(value))
+}
+
+pub(super) fn is_max_forwards(name: &[u8]) -> bool {
+    name.len() == 12 && name.eq_ignore_ascii_case(b"max-forwards")
+}
+
+/// Reads the value of Max-Forwards; more than can be counted is as good as no limit.
+pub(super) fn hops(value: &[u8]) -> Option<u64> {
+    let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(value).ok().filter(|_| is_number)?;
+    Some(text.parse().unwrap_or(u64::MAX))
+}
+
 /// What the Connection fields of a head say (RFC 9110 section 7.6.1), apart from whether it stays
 /// open.
 #[derive(Debug, Default)]

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::net::IpAddr;
 
 use super::fields::{
-    Connection, VIA, ends_here, is_ambiguous, is_event_stream, is_forwarded, is_selective, lines,
-    push,
+    Connection, VIA, ends_here, hops, is_ambiguous, is_event_stream, is_forwarded, is_max_forwards,
+    is_selective, lines, push,
 };
 use crate::grammar::elements;
 use crate::proxy_protocol::{Endpoints, Version};
@@ -141,6 +141,10 @@ fn write_fields<'b>(
             }
             _ if ends_here(name) || is_ambiguous(name) || connection.nominates(name) => continue,
             _ if facts.is_whole && is_selective(name) => continue,
+            _ if request.method == Method::Options && is_max_forwards(name) => {
+                push_hops_left(out, name, value);
+                continue;
+            }
             6 if is(b"accept") => accepts_events |= elements(value).any(is_event_stream),
             _ if !is_forwarded(name) => {}
             _ if !facts.is_trusted => continue,
@@ -161,6 +165,14 @@ fn write_fields<'b>(
         && request.framing == Framing::None
         && request.version == request::Version::Http11;
     (upgrade.filter(|protocols| may_upgrade && !carry_requests(protocols)), accepts_events)
+}
+
+/// Appends Max-Forwards with one less (RFC 9110 section 7.6.2); what cannot be read, as it is.
+fn push_hops_left(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    match hops(value) {
+        Some(hops) => push(out, name, hops.saturating_sub(1).to_string().as_bytes()),
+        None => push(out, name, value),
+    }
 }
 
 /// Returns whether one of the protocols of an Upgrade field carries requests, which would pass

@@ -427,6 +427,66 @@ fn a_refusal_before_the_content_closes_the_connection() {
 }
 
 #[test]
+fn a_close_that_was_told_is_kept_though_the_content_was_taken_meanwhile() {
+    let mut exchange = exchange("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n");
+    let mut out = Vec::new();
+    let reply = b"HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\n";
+    exchange.receive(reply, &mut out, &FACTS).unwrap();
+    assert!(text(&out).contains("\r\nConnection: close\r\n"), "{}", text(&out));
+    assert_eq!(exchange.take(b"abc"), Ok(3));
+    exchange.receive(b"no", &mut out, &FACTS).unwrap();
+    assert!(exchange.request_taken() && exchange.part() == ReplyPart::Done);
+    assert!(exchange.ends_by_close());
+}
+
+#[test]
+fn options_pass_as_many_proxies_as_they_say() {
+    let sent = |method: &str, hops: &str| {
+        let head = format!("{method} / HTTP/1.1\r\nHost: a\r\nMax-Forwards: {hops}\r\n\r\n");
+        let sent = text(exchange(&head).unsent()).to_owned();
+        let (_, rest) = sent.split_once("Max-Forwards: ").unwrap();
+        rest.split_once("\r\n").unwrap().0.to_owned()
+    };
+    let far = u64::MAX - 1;
+    for (hops, left) in
+        [("5", "4"), ("1", "0"), ("+1", "+1"), ("99999999999999999999", &far.to_string())]
+    {
+        assert_eq!(sent("OPTIONS", hops), left);
+        assert_eq!(sent("GET", hops), hops);
+    }
+    assert_eq!(max_forwards(b"OPTIONS * HTTP/1.1\r\nmax-forwards:0\r\n\r\n"), Some(0));
+    assert_eq!(max_forwards(b"OPTIONS * HTTP/1.1\r\nMax-Forwards: -1\r\n\r\n"), None);
+}
+
+#[test]
+fn a_field_that_connection_names_is_kept_from_the_other_server() {
+    let keeps = |connection: &str| {
+        let head = format!(
+            "GET / HTTP/1.1\r\nOrigin: a\r\nTE: trailers\r\nConnection: {connection}\r\n\r\n"
+        );
+        keeps_fields(head.as_bytes(), connection.as_bytes())
+    };
+    assert!(keeps("origin") && keeps("close, Origin"));
+    assert!(!(keeps("close") || keeps("keep-alive, TE") || keeps("Cookie") || keeps("")));
+}
+
+#[test]
+fn a_reply_may_depend_on_what_was_said_of_the_client() {
+    let depends = |vary: &str, asked: &str| {
+        let reply = format!("HTTP/1.1 200 OK\r\nVary: Accept\r\nvary: {vary}\r\n\r\n");
+        let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{asked}\r\n");
+        depends_on_client(reply.as_bytes(), request.as_bytes())
+    };
+    for always in ["Forwarded", "Origin, x-forwarded-for", "X-Request-Start", "X-Request-ID"] {
+        assert!(depends(always, ""), "{always}");
+    }
+    // What is said of every client without TLS is known by that.
+    assert!(!depends("X-Forwarded-Proto", "") && !depends("X-Real-IP", ""));
+    assert!(depends("X-Forwarded-Proto", "x-forwarded-proto: https\r\n"));
+    assert!(!depends("Origin", "x-forwarded-proto: https\r\n"));
+}
+
+#[test]
 fn a_protocol_that_carries_requests_is_not_asked_for() {
     for protocol in ["h2c", "websocket, H2C", "HTTP/2.0", "TLS/1.0"] {
         let head = format!(

@@ -8,7 +8,13 @@ use crate::context::forwarded::CachePart;
 
 /// Removes what a successful request with an unsafe method has made invalid: the target, and what
 /// Location and Content-Location name on the same host (RFC 9111 section 4.4).
-pub(super) fn invalidate(part: &CachePart, status: u16, head: &[u8], context: &mut WorkerContext) {
+pub(super) fn invalidate(
+    part: &CachePart,
+    status: u16,
+    head: &[u8],
+    is_tls: bool,
+    context: &mut WorkerContext,
+) {
     let mut parser = HeadParser::default();
     let Parse::Complete(request) = parser.parse(&part.head, &Limits::default()) else { return };
     let is_unsafe = !matches!(request.method, Method::Get | Method::Head | Method::Options);
@@ -18,7 +24,7 @@ pub(super) fn invalidate(part: &CachePart, status: u16, head: &[u8], context: &m
     for (name, value) in lines_passed_on(head) {
         let names_another = name.eq_ignore_ascii_case(b"location")
             || name.eq_ignore_ascii_case(b"content-location");
-        if let Some(target) = names_another.then(|| path_of(value, &request)).flatten() {
+        if let Some(target) = names_another.then(|| path_of(value, &request, is_tls)).flatten() {
             let host_end = part.key.len() - target_len(&request);
             let key = [part.key.get(..host_end).unwrap_or_default(), target].concat();
             cache.remove(&key);
@@ -26,16 +32,18 @@ pub(super) fn invalidate(part: &CachePart, status: u16, head: &[u8], context: &m
     }
 }
 
-/// Returns the path and query of a reference to the host of a request; `None` if it is to another.
-fn path_of<'v>(reference: &'v [u8], request: &Request<'_>) -> Option<&'v [u8]> {
+/// Returns the path and query of a reference to the host of a request, which came with or without
+/// TLS; `None` if it is to another.
+fn path_of<'v>(reference: &'v [u8], request: &Request<'_>, is_tls: bool) -> Option<&'v [u8]> {
     let reference = reference.split(|&byte| byte == b'#').next()?;
     if reference.starts_with(b"/") && !reference.starts_with(b"//") {
         return Some(reference);
     }
     let host = request.host?;
-    let (scheme, rest) = reference.split_at_checked(b"http://".len())?;
+    let ours: &[u8] = if is_tls { b"https://" } else { b"http://" };
+    let (scheme, rest) = reference.split_at_checked(ours.len())?;
     let (authority, path) = rest.split_at_checked(host.len())?;
-    let is_ours = scheme.eq_ignore_ascii_case(b"http://") && authority.eq_ignore_ascii_case(host);
+    let is_ours = scheme.eq_ignore_ascii_case(ours) && authority.eq_ignore_ascii_case(host);
     (is_ours && path.starts_with(b"/")).then_some(path)
 }
 
@@ -67,8 +75,11 @@ mod tests {
             ("x", None),
             ("", None),
         ] {
-            let found = path_of(reference.as_bytes(), &request);
+            let found = path_of(reference.as_bytes(), &request, false);
             assert_eq!(found, path.map(str::as_bytes), "{reference}");
         }
+        let found = |reference| path_of(reference, &request, true);
+        assert_eq!(found(&b"HTTPS://h.example:80/x"[..]), Some(&b"/x"[..]));
+        assert_eq!((found(b"http://h.example:80/x"), found(b"/y")), (None, Some(&b"/y"[..])));
     }
 }

@@ -11,7 +11,7 @@ use super::background;
 use super::head_fields::Head;
 use crate::context::WorkerContext;
 use crate::context::forwarded::{CachePart, Why};
-use crate::upstream::shared::Landing;
+use crate::upstream::shared::{Brought, Landing};
 
 /// Result of asking the cache about a request.
 #[derive(Debug)]
@@ -64,6 +64,8 @@ struct Asks {
     control: RequestControl,
     is_authorized: bool,
     upgrades: bool,
+    /// True if the origin is not sent some of its fields, because Connection names them.
+    keeps_fields: bool,
 }
 
 impl Asks {
@@ -75,6 +77,9 @@ impl Asks {
             match name.len() {
                 6 if is(b"pragma") => pragma = Some(value),
                 7 if is(b"upgrade") => asks.upgrades = true,
+                10 if is(b"connection") => {
+                    asks.keeps_fields = asks.keeps_fields || forward::keeps_fields(head, value);
+                }
                 13 if is(b"cache-control") => {
                     has_control = true;
                     asks.control.add(value);
@@ -87,6 +92,12 @@ impl Asks {
             asks.control.add_pragma(value);
         }
         asks
+    }
+
+    /// Returns whether the reply is not for the cache. To a request some of whose fields end here
+    /// the reply is not what it would be to one that looks the same (RFC 9111 section 4.1).
+    fn is_for_origin(&self) -> bool {
+        self.upgrades || self.control.no_store || self.keeps_fields
     }
 }
 
@@ -164,7 +175,7 @@ impl Asked<'_, '_> {
         let has_content = request.framing != Framing::None;
         if !is_known {
             Some(Why::Method)
-        } else if is_for_origin || has_content || self.asks.upgrades || self.asks.control.no_store {
+        } else if is_for_origin || has_content || self.asks.is_for_origin() {
             Some(Why::Bypass)
         } else {
             None
@@ -172,18 +183,19 @@ impl Asked<'_, '_> {
     }
 
     /// Decides about a stored reply. Who has waited takes what the request that it waited for was
-    /// answered with, though that may have been stale at once, unless the reply forbids it.
+    /// answered with, though that may have been stale at once, or what is there if that was not
+    /// answered, unless the reply forbids it. If the reply was for another only, what is stored is
+    /// of before it.
     fn reuse(&self, stored: &Stored, unix_ns: u64) -> Reuse {
+        let takes_stale = self.landing.is_some_and(|landing| landing.brought != Brought::Unstored);
         match reuse(stored, &self.asks.control, unix_ns) {
-            Reuse::Validate if self.landing.is_some() && stored.replaces_absence(unix_ns) => {
-                Reuse::Send
-            }
+            Reuse::Validate if takes_stale && stored.replaces_absence(unix_ns) => Reuse::Send,
             decided => decided,
         }
     }
 
     fn send(&self, stored: Arc<Stored>, context: &mut WorkerContext) -> Consulted {
-        if self.landing.is_some_and(|landing| !landing.failed) {
+        if self.landing.is_some_and(|landing| landing.brought == Brought::Stored) {
             return Consulted::Stored(stored, "fwd=miss; collapsed");
         }
         if stored.fresh_until_ns > context.unix_ns() {
@@ -220,7 +232,10 @@ impl Asked<'_, '_> {
         let is_part = self.request.range.is_some() && stale.is_none();
         if goes_alone {
             // Of a part nothing could be stored.
-            return self.forward(why, !is_part, stale);
+            let mut part = self.part(why, !is_part, stale);
+            let cache = context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
+            part.flight = cache.filter(|_| !is_part).map(|cache| cache.lead_alone(self.key));
+            return Consulted::Forward(Some(Box::new(part)));
         }
         if is_part {
             self.ask_in_background(why, None, context);

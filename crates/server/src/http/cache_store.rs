@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use weir_cache::{Reply, Stored};
+use weir_cache::{Recurrence, Reply, Stored};
 use weir_content::{Conditions, PreconditionResult, evaluate};
-use weir_http1::forward::{ReplyFacts, ReplyPart, VIA, lines_passed_on};
+use weir_http1::forward::{ReplyFacts, ReplyPart, VIA, depends_on_client, lines_passed_on};
 use weir_http1::{HeadParser, Limits, Parse};
 
 use super::cache_invalidation::invalidate;
@@ -31,7 +31,7 @@ impl Forward {
         let status = self.exchange.status();
         let mut says = "";
         if part.why == Why::Method {
-            invalidate(&part, status, &head, context);
+            invalidate(&part, status, &head, self.exchange.is_tls(), context);
         } else if part.stores {
             says = self.handle_reply(&mut part, status, &head, context);
         } else if part.stale.as_ref().is_some_and(|stale| replaces(stale, status, &part, context)) {
@@ -71,8 +71,12 @@ impl Forward {
                 return "";
             }
         }
-        let without_content = |reply: &Reply<'_, Head<'_>>| reply.store(Arc::from([]));
-        let reply = with_reply(part, head, received_ns, context, without_content);
+        let without_content = |reply: &Reply<'_, Head<'_>>| {
+            (reply.store(Arc::from([])), reply.is_kept_out_by_cookies())
+        };
+        let (reply, is_for_cookies) = with_reply(part, head, received_ns, context, without_content);
+        let is_for_client = depends_on_client(head, &part.head);
+        let reply = reply.filter(|_| !is_for_client);
         let cache = context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
         let bytes_max = cache
             .filter(|_| reply.is_some() && !context.memory.is_short())
@@ -82,9 +86,15 @@ impl Forward {
             self.exchange.drop_copy();
             // An error passes, and so does a lack of room.
             let is_kind = bytes_max.is_none() && !context.memory.is_short();
-            let remember = part.is_typical && is_kind && status < 500;
+            let recurs = match () {
+                () if !(part.is_typical && is_kind && status < 500) => Recurrence::Never,
+                // What one client says is not what others will.
+                () if is_for_client && !depends_on_client(head, b"") => Recurrence::Never,
+                () if is_for_cookies => Recurrence::WithCookies,
+                () => Recurrence::Always,
+            };
             if let (Some(flight), Some(upstreams)) = (part.flight.take(), &mut context.upstreams) {
-                upstreams.pass(&flight, remember, received_ns);
+                upstreams.pass(&flight, recurs, received_ns);
             }
             return "";
         };
@@ -144,15 +154,8 @@ impl Forward {
 
     fn land(&self, part: &mut CachePart, stored: Option<Arc<Stored>>, context: &mut WorkerContext) {
         context.counters.proxy_cache_stored.add(stored.is_some().into());
-        let Some(upstreams) = &mut context.upstreams else { return };
-        match (part.flight.take(), stored) {
-            (Some(flight), stored) => upstreams.land(&flight, stored),
-            (None, Some(stored)) => {
-                if let Some(cache) = upstreams.cache() {
-                    cache.store(&part.key, &stored);
-                }
-            }
-            (None, None) => {}
+        if let (Some(flight), Some(upstreams)) = (part.flight.take(), &mut context.upstreams) {
+            upstreams.land(&flight, stored);
         }
     }
 
@@ -169,7 +172,8 @@ impl Forward {
         part.copying = None;
         if let (Some(flight), Some(upstreams)) = (part.flight.take(), &mut context.upstreams) {
             let is_too_large = context.memory.level() < MemoryLevel::Connections;
-            upstreams.pass(&flight, is_too_large, unix_ns);
+            let recurs = if is_too_large { Recurrence::Always } else { Recurrence::Never };
+            upstreams.pass(&flight, recurs, unix_ns);
         }
     }
 
@@ -179,7 +183,8 @@ impl Forward {
         let Some(part) = &self.cache else { return false };
         let cache = context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
         let is_followed = part.flight.as_ref().zip(cache);
-        let is_sent = part.flight.is_some() && self.place == Place::Has && self.socket.is_some();
+        let leads = part.flight.as_ref().is_some_and(|flight| !flight.is_alone());
+        let is_sent = leads && self.place == Place::Has && self.socket.is_some();
         let is_arriving = part.copying.is_some() && self.exchange.part() != ReplyPart::Done;
         let has_answer = self.exchange.status() >= 200;
         is_arriving
@@ -273,12 +278,8 @@ fn validated(
     let fresh = with_reply(part, head, received_ns, context, |reply| stale.refreshed(reply));
     let fresh = fresh.map(Arc::new);
     let Some(upstreams) = &mut context.upstreams else { return Arc::clone(stale) };
-    if let Some(cache) = upstreams.cache() {
-        match (&fresh, &part.flight) {
-            (None, _) => _ = cache.remove(&part.key),
-            (Some(fresh), None) => cache.store(&part.key, fresh),
-            (Some(_), Some(_)) => {}
-        }
+    if let Some(cache) = upstreams.cache().filter(|_| fresh.is_none()) {
+        cache.remove(&part.key);
     }
     if let Some(flight) = part.flight.take() {
         upstreams.land(&flight, fresh.clone());

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use weir_cache::{Cache, Fields, Flight, Joined, Stored};
+use weir_cache::{Cache, Fields, Flight, Joined, Recurrence, Stored};
 use weir_dispatch::readiness::Token;
 
 use super::Upstreams;
-use super::shared::{Landing, Whose};
+use super::shared::{Brought, Landing, Whose};
 
 impl Upstreams {
     /// Returns the cache, if there is one.
@@ -37,16 +37,16 @@ impl Upstreams {
 
     /// Ends a flight with a stored reply, or without any, and tells all who wait at once.
     pub(crate) fn land(&mut self, flight: &Flight, stored: Option<Arc<Stored>>) {
-        let failed = stored.is_none();
+        let brought = if stored.is_some() { Brought::Stored } else { Brought::Nothing };
         let followers = self.cache().map(|cache| cache.land(flight, stored));
-        self.release(&followers.unwrap_or_default(), failed);
+        self.release(&followers.unwrap_or_default(), brought);
     }
 
-    /// Ends a flight whose reply may not be stored, and tells all who wait at once. `remember`: the
-    /// next ones will be like it.
-    pub(crate) fn pass(&mut self, flight: &Flight, remember: bool, unix_ns: u64) {
-        let followers = self.cache().map(|cache| cache.pass(flight, remember, unix_ns));
-        self.release(&followers.unwrap_or_default(), false);
+    /// Ends a flight whose reply may not be stored, and tells all who wait at once. `recurs`: those
+    /// to come that it stands for.
+    pub(crate) fn pass(&mut self, flight: &Flight, recurs: Recurrence, unix_ns: u64) {
+        let followers = self.cache().map(|cache| cache.pass(flight, recurs, unix_ns));
+        self.release(&followers.unwrap_or_default(), Brought::Unstored);
     }
 
     /// Removes and returns a request whose wait for the reply to another is over.
@@ -54,8 +54,8 @@ impl Upstreams {
         self.landings.pop_front()
     }
 
-    fn release(&mut self, followers: &[Whose], failed: bool) {
-        let landing = |whose: &Whose| Landing { token: whose.token, serial: whose.serial, failed };
+    fn release(&mut self, followers: &[Whose], brought: Brought) {
+        let landing = |whose: &Whose| Landing { token: whose.token, serial: whose.serial, brought };
         let (here, others): (Vec<_>, Vec<_>) =
             followers.iter().partition(|whose| whose.loop_index == self.loop_index);
         self.landings.extend(here.into_iter().map(landing));

@@ -52,6 +52,17 @@ struct SharedUpstream {
     turn: AtomicUsize,
 }
 
+/// Result of a request that others waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Brought {
+    /// A reply that was stored.
+    Stored,
+    /// A reply for its own client only.
+    Unstored,
+    /// No reply.
+    Nothing,
+}
+
 /// The end of a wait for the reply to another request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Landing {
@@ -59,8 +70,7 @@ pub(crate) struct Landing {
     pub token: Token,
     /// Number of the request among those of the loop.
     pub serial: u64,
-    /// True if there was no reply.
-    pub failed: bool,
+    pub brought: Brought,
 }
 
 #[derive(Default)]

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use weir_cache::Stored;
+use weir_http1::forward::max_forwards;
 use weir_http1::{Method, Request, Status};
 
 use super::{Action, Connection, Flow, State};
@@ -27,7 +28,10 @@ impl Connection {
         if response::must_use_tls(self.peer, self.is_tls, context) {
             return ControlFlow::Continue(None);
         }
-        match self.upstream_of(request, context) {
+        // One that may go no further is answered here (RFC 9110 section 7.6.2).
+        let (head, _) = input.split_at(request.head_len);
+        let ends_here = request.method == Method::Options && max_forwards(head) == Some(0);
+        match self.upstream_of(request, context).filter(|_| !ends_here) {
             Some(upstream) => self.consult(request, input, upstream, context).map_continue(Some),
             None => ControlFlow::Continue(None),
         }

@@ -1,0 +1,111 @@
+//! What one client does to what others get from the cache: its requests must neither choose their
+//! replies, nor keep them from them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use weir_tests::origin::Gate;
+use weir_tests::wait::until;
+use weir_tests::{Client, Origin, Server, request};
+
+use crate::WEIR;
+use crate::proxy_cache::{caching, counting, gated, is_hit, reply_with, status};
+
+#[test]
+fn a_field_that_connection_names_selects_no_reply_for_others() {
+    let origin = counting("Cache-Control: max-age=60\r\nVary: Origin\r\n");
+    let server = caching(&origin, &[]);
+    let kept = server.get_with("/", &["Origin: a", "Connection: Origin"]);
+    assert_eq!((status(&kept), kept.text()), ("weir; fwd=bypass", "reply 0".into()));
+    assert!(origin.received()[0].fields("origin").is_empty());
+    assert_eq!(server.get_with("/", &["Origin: a"]).text(), "reply 1");
+    assert!(is_hit(&server.get_with("/", &["Origin: a"])));
+}
+
+#[test]
+fn what_cannot_be_stored_takes_nothing_from_others() {
+    let origin = Origin::start(|received| {
+        if received.fields("accept") == ["text/html"] {
+            reply_with("Vary: Accept\r\nCache-Control: max-age=60\r\n", b"page")
+        } else {
+            b"HTTP/1.1 406 Not Acceptable\r\nContent-Length: 0\r\n\r\n".to_vec()
+        }
+    });
+    let server = caching(&origin, &[]);
+    assert_eq!(server.get_with("/", &["Accept: text/html"]).text(), "page");
+    assert_eq!(server.get_with("/", &["Accept: x/y"]).status, 406);
+    assert!(is_hit(&server.get_with("/", &["Accept: text/html"])));
+}
+
+#[test]
+fn a_client_with_cookies_takes_the_cache_from_none_without() {
+    let origin = counting("Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
+    let server = caching(&origin, &[]);
+    assert_eq!(server.get_with("/", &["Cookie: a=b"]).text(), "reply 0");
+    assert_eq!(status(&server.get_with("/", &["Cookie: a=b"])), "weir; fwd=bypass");
+    assert_eq!(server.get("/").text(), "reply 2");
+    assert!(is_hit(&server.get("/")));
+}
+
+/// A client whose reload of `/`, which is stored, has reached the origin and waits at the gate.
+fn reload(server: &Server, origin: &Origin, gate: &Gate) -> Client {
+    gate.open();
+    assert_eq!(server.get("/").text(), "old");
+    gate.close();
+    let mut client = server.connect();
+    client.send(request("GET", "/", &["Cache-Control: no-cache"]));
+    until("it is at the origin", || origin.received().len() == 2);
+    client
+}
+
+#[test]
+fn a_reload_from_before_a_purge_is_not_stored() {
+    let (origin, gate) = gated("Cache-Control: max-age=60\r\n", b"old");
+    let server = caching(&origin, &["--cache-purge", "127.0.0.0/8"]);
+    let mut reloading = reload(&server, &origin, &gate);
+    let mut client = server.connect();
+    client.send(request("PURGE", "/", &[]));
+    assert_eq!(client.reply().status, 200);
+    gate.open();
+    assert_eq!(reloading.reply().text(), "old");
+    assert_eq!(status(&server.get("/")), "weir; fwd=uri-miss; stored");
+}
+
+#[test]
+fn who_waited_for_an_error_is_not_sent_what_is_stale() {
+    let (count, gate) = (AtomicUsize::new(0), Gate::default());
+    gate.open();
+    let at_origin = gate.clone();
+    let origin = Origin::start(move |_| {
+        at_origin.pass();
+        match count.fetch_add(1, Ordering::Relaxed) {
+            0 => reply_with("Cache-Control: max-age=0\r\nETag: \"v\"\r\n", b"old"),
+            _ => b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 3\r\n\r\nbad".to_vec(),
+        }
+    });
+    let server = caching(&origin, &["--workers", "1", "--max-in-flight", "inf"]);
+    assert_eq!(server.get("/").text(), "old");
+    gate.close();
+    let mut leader = server.connect();
+    leader.send(request("GET", "/", &[]));
+    until("it is at the origin", || origin.received().len() == 2);
+    let mut follower = server.connect();
+    follower.send(request("GET", "/", &[]));
+    let collapsed = || server.new_report()["total"]["proxy_cache_collapsed"].clone();
+    until("another waits for it", || collapsed() == 1);
+    gate.open();
+    assert_eq!((leader.reply().status, follower.reply().status), (500, 500));
+    assert_eq!(origin.received().len(), 3);
+}
+
+#[test]
+fn options_that_may_go_no_further_are_answered_here() {
+    let origin = counting("Allow: GET\r\n");
+    let server = Server::proxy(WEIR, &[&origin.url()], &[]);
+    let mut client = server.connect();
+    for (hops, status) in [("0", 204), ("2", 200)] {
+        client.send(request("OPTIONS", "/", &[&format!("Max-Forwards: {hops}")]));
+        assert_eq!(client.reply().status, status);
+    }
+    let received = origin.received();
+    assert_eq!((received.len(), received[0].fields("max-forwards")), (1, vec!["1"]));
+}
