@@ -13,8 +13,9 @@ use std::thread;
 
 use rustix::process::Signal;
 use weir_tests::server::run;
+use weir_tests::tls_front::{FrontSettings, TlsFront};
 use weir_tests::wait::until;
-use weir_tests::{Address, Client, Root, Server, Setup, request, suite};
+use weir_tests::{Address, Client, Origin, Root, Server, Setup, request, suite};
 
 use crate::WEIR;
 
@@ -33,6 +34,22 @@ const TAKEN_OVER: &str = "serves from now on";
 
 /// Says that none does.
 const UNCHANGED: &str = "nothing was changed: ";
+
+/// Says that none needs to.
+const SAME: &str = "the configuration is the same";
+
+/// A user of an htpasswd file with the password `open sesame`, as `htpasswd -nbBC 4` makes the
+/// hash, and the field of a request with it.
+const OLD_PASSWORD: (&str, &str) = (
+    "Aladdin:$2y$04$vKRXkql.bdkV4Qq.4L6Adu2xBNxLNyVOVnVoU/S/VqNBLPSFCZuca\n",
+    "Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==",
+);
+
+/// The same user with `pass:word`, as `openssl passwd -5` makes the hash.
+const NEW_PASSWORD: (&str, &str) = (
+    "Aladdin:$5$saltfive$pNvdRB17wsMiPvkrsJDs07F2tiiNDcUVIIuT1Gu0FS3\n",
+    "Authorization: Basic QWxhZGRpbjpwYXNzOndvcmQ=",
+);
 
 fn successions(server: &Server) -> usize {
     server.stderr_so_far().matches(TAKEN_OVER).count()
@@ -189,13 +206,74 @@ fn an_unchanged_configuration_starts_no_other_process() {
     let file = ConfigFile::new(&format!("error-page = '404={}'\n", page.display()));
     let server = file.serve(&root);
     server.signal(Signal::HUP);
-    until("it was read again", || server.stderr_so_far().contains("is the same"));
+    until("it was read again", || server.stderr_so_far().contains(SAME));
     assert_eq!(successions(&server), 0);
     // The file is the same, and what it names is not.
     fs::write(&page, "two").unwrap();
     server.signal(Signal::HUP);
     until("another process serves", || successions(&server) == 1);
     assert_eq!(server.get("/none").text(), "two");
+    stop(server, "");
+}
+
+#[test]
+fn an_unchanged_configuration_with_many_hosts_starts_no_other_process() {
+    let root = Root::with_hello();
+    let hosts: Vec<String> = (0..8).map(|nth| format!("'{nth}.example'")).collect();
+    let file = ConfigFile::new(&format!("[[site]]\nhosts = [{}]\n", hosts.join(", ")));
+    let server = file.serve(&root);
+    server.signal(Signal::HUP);
+    until("it was read again", || server.stderr_so_far().contains(SAME));
+    assert_eq!(successions(&server), 0);
+    server.stop_cleanly();
+}
+
+#[test]
+fn a_reload_takes_in_a_changed_password() {
+    let root = Root::with_hello();
+    let users = root.outside().join("users");
+    fs::write(&users, OLD_PASSWORD.0).unwrap();
+    let text = format!("[[route]]\npath = '/'\nauth-file = '{}'\n", users.display());
+    let file = ConfigFile::new(&text);
+    let server = file.serve(&root);
+    let statuses = || {
+        [OLD_PASSWORD.1, NEW_PASSWORD.1]
+            .map(|password| server.get_with("/hello.txt", &[password]).status)
+    };
+    assert_eq!(statuses(), [200, 401]);
+    // As many users, and another hash.
+    fs::write(&users, NEW_PASSWORD.0).unwrap();
+    server.signal(Signal::HUP);
+    until("another process serves", || successions(&server) == 1);
+    assert_eq!(statuses(), [401, 200]);
+    stop(server, "");
+}
+
+#[test]
+fn a_reload_takes_in_changed_certificates_for_upstreams() {
+    let origin = Origin::echo();
+    let settings = FrontSettings { asks_for_certificate: true, ..FrontSettings::default() };
+    let [front, other] = [(); 2].map(|()| TlsFront::start(origin.address(), &settings));
+    let folder = tempfile::tempdir().unwrap();
+    let [ca, own] = ["ca.pem", "own.pem"].map(|name| folder.path().join(name));
+    fs::copy(other.ca_file(), &ca).unwrap();
+    fs::copy(other.client_file(), &own).unwrap();
+    let [ca_name, own_name] = [&ca, &own].map(|path| path.to_str().unwrap());
+    let options =
+        ["--upstream-ca", ca_name, "--upstream-cert", own_name, "--upstream-key", own_name];
+    let server = Server::proxy(WEIR, &[&front.url("")], &options);
+    assert_eq!(server.get("/").status, 502);
+    server.signal(Signal::HUP);
+    until("it was read again", || server.stderr_so_far().contains(SAME));
+    assert_eq!(successions(&server), 0);
+    // The proxy trusts the server from now on, and after the next reload the server trusts it.
+    for (new, place, status) in [(front.ca_file(), &ca, 502), (front.client_file(), &own, 200)] {
+        let before = successions(&server);
+        fs::copy(new, place).unwrap();
+        server.signal(Signal::HUP);
+        until("another process serves", || successions(&server) == before + 1);
+        assert_eq!(server.get("/").status, status, "{}", place.display());
+    }
     stop(server, "");
 }
 

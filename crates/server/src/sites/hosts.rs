@@ -4,7 +4,8 @@
 //! Of several such the longest counts. An address is compared as an address, so that every spelling
 //! of an IPv6 address is the same host.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Maximum length of a name, bytes (RFC 1035 section 2.3.4). A longer one is of no site.
@@ -50,12 +51,27 @@ impl HostPattern {
 }
 
 /// Hosts, each with a value.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HostTable<T> {
     names: HashMap<Box<[u8]>, T>,
     /// By the part below which names are, with its dot.
     below: HashMap<Box<[u8]>, T>,
     addresses: Vec<(IpAddr, T)>,
+}
+
+/// Shows names in order, whatever that of the maps is: two configurations are compared by this.
+impl<T: fmt::Debug> fmt::Debug for HostTable<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostTable")
+            .field("names", &sorted(&self.names))
+            .field("below", &sorted(&self.below))
+            .field("addresses", &self.addresses)
+            .finish()
+    }
+}
+
+fn sorted<T>(names: &HashMap<Box<[u8]>, T>) -> BTreeMap<&[u8], &T> {
+    names.iter().map(|(name, value)| (&**name, value)).collect()
 }
 
 impl<T> Default for HostTable<T> {
@@ -232,6 +248,19 @@ mod tests {
         let twice = ["a.example", "A.example."].map(|text| HostPattern::parse(text).unwrap());
         let mut table = HostTable::default();
         assert_eq!(twice.map(|host| table.add(&host, ())), [true, false]);
+    }
+
+    #[test]
+    fn tables_of_the_same_hosts_are_shown_alike_and_those_of_others_are_not() {
+        let names: Vec<String> = (0..8).map(|nth| format!("{nth}.example")).collect();
+        let below: Vec<String> = names.iter().map(|name| format!("*.{name}")).collect();
+        let hosts: Vec<&str> = names.iter().chain(&below).map(String::as_str).collect();
+        let shown = |hosts: &[&str]| format!("{:?}", table(hosts));
+        assert_eq!(shown(&hosts), shown(&hosts));
+        assert_ne!(shown(&hosts), shown(&hosts[1..]));
+        // The same names, which lead to other sites.
+        let turned: Vec<&str> = hosts.iter().rev().copied().collect();
+        assert_ne!(shown(&hosts), shown(&turned));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -21,12 +22,18 @@ pub struct Users {
     some_hash: String,
     /// The WWW-Authenticate line, ended by CRLF.
     challenge: Vec<u8>,
+    /// Digest of the file's text and the realm.
+    digest: u64,
 }
 
 impl fmt::Debug for Users {
-    /// Omits names and hashes.
+    /// Omits names and hashes, and tells by the digest that one has changed: two configurations
+    /// are compared by this.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Users").field("count", &self.hashes.len()).finish_non_exhaustive()
+        f.debug_struct("Users")
+            .field("count", &self.hashes.len())
+            .field("digest", &self.digest)
+            .finish_non_exhaustive()
     }
 }
 
@@ -80,7 +87,8 @@ impl Users {
         }
         let challenge = format!("WWW-Authenticate: Basic realm=\"{realm}\", charset=\"UTF-8\"\r\n");
         let some_hash = some_hash.ok_or_else(nobody)?;
-        Ok(Self { hashes, some_hash, challenge: challenge.into_bytes() })
+        let digest = digest(text, realm);
+        Ok(Self { hashes, some_hash, challenge: challenge.into_bytes(), digest })
     }
 
     /// Returns the WWW-Authenticate line of a 401.
@@ -114,6 +122,13 @@ pub(crate) fn name_in(authorization: &[u8]) -> Option<Vec<u8>> {
 #[must_use]
 pub fn is_basic(authorization: &[u8]) -> bool {
     authorization.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"basic "))
+}
+
+/// Returns a digest that is the same each time that the same is read: its key is fixed.
+fn digest(text: &str, realm: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (text, realm).hash(&mut hasher);
+    hasher.finish()
 }
 
 fn decode(authorization: &[u8]) -> Option<Vec<u8>> {
@@ -221,7 +236,20 @@ mod tests {
         let challenge = b"WWW-Authenticate: Basic realm=\"here\", charset=\"UTF-8\"\r\n";
         assert_eq!(users().challenge(), challenge);
         assert!(Users::parse(FILE, "a\"b").is_err() && Users::parse(FILE, "a\r\nb").is_err());
-        assert_eq!(format!("{:?}", users()), "Users { count: 3, .. }");
+    }
+
+    #[test]
+    fn another_hash_of_as_many_users_shows_and_no_hash_does() {
+        let shown = |text: &str, realm: &str| format!("{:?}", Users::parse(text, realm).unwrap());
+        let first = shown(FILE, "here");
+        assert_eq!(first, shown(FILE, "here"));
+        assert!(first.starts_with("Users { count: 3, "), "{first}");
+        let changed = FILE.replacen("$saltfive$p", "$saltfive$q", 1);
+        assert_ne!(first, shown(&changed, "here"));
+        assert_ne!(first, shown(FILE, "there"));
+        for secret in ["Aladdin", "salt", "vKRX", "$2y$"] {
+            assert!(!first.contains(secret), "{first}");
+        }
     }
 
     #[test]

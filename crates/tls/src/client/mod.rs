@@ -6,6 +6,7 @@ mod trust;
 mod verification;
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -41,20 +42,26 @@ pub struct ClientSettings {
 /// Begins sessions with one server, for all loops.
 pub struct Connector {
     settings: ClientSettings,
+    /// Digest of what the files held when they were read.
+    files_digest: u64,
     config: Arc<ClientConfig>,
     server_name: ServerName<'static>,
 }
 
-/// The settings alone: two with the same are of one configuration, whatever they have read.
+/// The settings, and a digest of the files: two configurations are compared by this, and files are
+/// read again only by the successor that a difference starts.
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connector").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("Connector")
+            .field("settings", &self.settings)
+            .field("files_digest", &self.files_digest)
+            .finish_non_exhaustive()
     }
 }
 
 impl PartialEq for Connector {
     fn eq(&self, other: &Self) -> bool {
-        self.settings == other.settings
+        self.settings == other.settings && self.files_digest == other.files_digest
     }
 }
 
@@ -71,7 +78,11 @@ impl Connector {
         let server_name = ServerName::try_from(name.clone())
             .map_err(|_| Error(format!("{name} is no name that a certificate can have")))?;
         let provider = Arc::new(default_provider());
-        let read = |path: &PathBuf| identity::read(path, open);
+        // Its key is fixed: the same files have the same digest each time.
+        let mut digest = DefaultHasher::new();
+        let mut read = |path: &PathBuf| {
+            identity::read(path, open).inspect(|content| content.hash(&mut digest))
+        };
         let trust = match &settings.ca {
             _ if settings.accepts_any => Trust::Any,
             None => Trust::System,
@@ -102,7 +113,8 @@ impl Connector {
         };
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
-        Ok(Self { settings, config: Arc::new(config), server_name })
+        let files_digest = digest.finish();
+        Ok(Self { settings, files_digest, config: Arc::new(config), server_name })
     }
 
     /// Begins a session on a connection that is being made.
