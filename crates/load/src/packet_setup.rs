@@ -56,9 +56,8 @@ pub fn prepare(request: PacketRequest) -> Result<PacketConfig, String> {
     let interface = find(&name)?;
     check_servers(&name, &interface, network, &servers)?;
     check_sources(&interface, network).map_err(|why| format!("--source {sources}: {why}"))?;
+    let mss = mss(&interface, network).map_err(|why| format!("--interface {name}: {why}"))?;
     PacketSocket::open(interface.index, network).map_err(|error| no_socket(&name, &error))?;
-    let headers = if network.first.is_ipv4() { HEADERS_V4 } else { HEADERS_V6 };
-    let mss = u16::try_from(interface.mtu.saturating_sub(headers)).unwrap_or(u16::MAX);
     let tcp = tcp::Settings { mss, ..tcp };
     let coalesce_ns = coalesce.as_nanos() as u64;
     Ok(PacketConfig { interface, sources: network, tcp, path, vanish, coalesce_ns })
@@ -155,6 +154,16 @@ fn check_sources(interface: &Interface, sources: Network) -> Result<(), String> 
     })
 }
 
+/// Returns the maximum segment size of a link, which has room for the smallest at least.
+fn mss(interface: &Interface, sources: Network) -> Result<u16, String> {
+    let headers = if sources.first.is_ipv4() { HEADERS_V4 } else { HEADERS_V6 };
+    let (mtu, mtu_min) = (interface.mtu, headers + u32::from(tcp::MSS_MIN));
+    if mtu < mtu_min {
+        return Err(format!("its MTU of {mtu} is too small: clients of TCP need {mtu_min} bytes"));
+    }
+    Ok(u16::try_from(mtu - headers).unwrap_or(u16::MAX))
+}
+
 fn networks(interface: &Interface) -> impl Iterator<Item = Network> {
     interface.addresses.iter().filter_map(|(address, prefix)| Network::new(*address, *prefix))
 }
@@ -210,6 +219,19 @@ mod tests {
             ("10.77.0.0/24", "the kernel has 10.77.0.1"),
         ] {
             assert!(sources(text).unwrap_err().contains(sentence), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_link_has_room_for_the_smallest_segments_or_is_refused() {
+        let of = |mtu, sources| mss(&Interface { mtu, ..interface() }, network(sources).unwrap());
+        let (v4, v6) = ("10.77.128.0/17", "fd00:1::/64");
+        assert_eq!([of(1500, v4), of(88, v4)], [Ok(1460), Ok(48)]);
+        assert_eq!([of(1500, v6), of(108, v6)], [Ok(1440), Ok(48)]);
+        assert_eq!(of(1 << 20, v4), Ok(u16::MAX));
+        for (mtu, sources, least) in [(87, v4, "88 bytes"), (107, v6, "108 bytes"), (0, v4, "88")] {
+            let refused = of(mtu, sources).unwrap_err();
+            assert!(refused.contains(least), "{mtu}: {refused}");
         }
     }
 

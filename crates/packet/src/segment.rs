@@ -60,6 +60,16 @@ pub struct Options {
     pub sack: [Option<(Seq, Seq)>; SACK_MAX],
 }
 
+impl Options {
+    /// Returns the bytes of the blocks' option with its padding; 0 without a block.
+    pub fn sack_bytes(&self) -> usize {
+        match self.sack.iter().flatten().count() {
+            0 => 0,
+            blocks => 4 + 8 * blocks,
+        }
+    }
+}
+
 /// Blocks in a segment that has timestamps too.
 pub const SACK_MAX: usize = 3;
 

@@ -10,6 +10,7 @@ use weir_tests::load::{LoadRun, load};
 use weir_tests::own_link::{self, CLIENTS_V4, CLIENTS_V6, INTERFACE, SERVER_V4, SERVER_V6};
 use weir_tests::remote_link::tcp_count;
 use weir_tests::server::run;
+use weir_tests::wait::until;
 use weir_tests::{Root, Server};
 
 use crate::WEIR;
@@ -163,6 +164,21 @@ fn a_refused_connection_and_clients_that_vanish() {
         );
         let refused = load(WEIR, &options, format!("http://{authority}/"));
         assert_eq!(count(&refused.json["errors"], "connect-refused"), 20);
+    });
+}
+
+#[test]
+fn what_is_under_way_at_the_end_of_a_run_still_arrives() {
+    on_a_link(|| {
+        let root = Root::with_hello();
+        let listen = format!("{SERVER_V4}:0");
+        let server = Server::start(WEIR, &["--listen", &listen, "--idle-timeout", "10m"], &root);
+        // The last reset has half a round trip before it when the last reply has come.
+        let options = "--rate 50 --num 20 --close reset --path rtt=200ms";
+        let ran = packet_load(options, &server, "hello.txt");
+        assert_eq!(count(&ran.json["counts"]["statuses"], "2xx"), 20, "{}", ran.stdout);
+        until("the server has heard of each close", || server.open_connections() == 0);
+        server.stop();
     });
 }
 

@@ -25,14 +25,15 @@ use std::io;
 use thin_vec::ThinVec;
 
 use self::holes::Holes;
-pub use self::receive::answer_stray;
+pub use self::receive::{MSS_MIN, answer_stray};
 use crate::segment::{Flags, Options, Segment, Timestamps};
 use crate::seq::Seq;
 
 /// Settings common to all connections. Times are nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Maximum segment size announced, bytes: the link's MTU less the headers without options.
+    /// Maximum segment size announced, bytes: the link's MTU less the headers without options, at
+    /// least [`MSS_MIN`].
     pub mss: u16,
     /// Scale of the windows announced, bits, at most 14 (RFC 7323 section 2.3).
     pub window_shift: u8,
@@ -161,7 +162,8 @@ pub struct Counts {
     pub data_after_fin: u64,
     /// Acknowledgements of what was never sent.
     pub wrong_acks: u64,
-    /// Windows whose right edge was taken back (RFC 9293 section 3.8.6: must not be).
+    /// Windows whose right edge was taken back (RFC 9293 section 3.8.6: must not be), by a segment
+    /// that is newer by its numbers.
     pub shrunk_windows: u64,
     /// Data beyond the window that was announced.
     pub beyond_window: u64,
@@ -215,7 +217,7 @@ pub struct Connection {
     mss: u16,
     /// Bytes of `received` already read.
     read_bytes: u32,
-    /// Most bytes that the receive window covers; 0: it grows as Linux's does.
+    /// Most bytes that the receive window covers, from the SYN on; 0: it grows as Linux's does.
     window_limit: u32,
     /// Oldest number not acknowledged.
     una: Seq,

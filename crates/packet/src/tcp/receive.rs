@@ -11,7 +11,7 @@ use crate::seq::Seq;
 const SHIFT_MAX: u8 = 14;
 
 /// Window in a SYN (Linux: 64 KiB less what does not fill a segment).
-pub(super) const SYN_WINDOW: u16 = 64_240;
+const SYN_WINDOW: u16 = 64_240;
 
 /// Largest window: half of 6 MiB, as net.ipv4.tcp_adv_win_scale has it.
 const WINDOW_MAX: u32 = 3 << 20;
@@ -28,8 +28,8 @@ const FIRST_FLIGHT: u32 = 10;
 /// Doublings of the interval between answered probes of a window.
 const PROBES_APART: u8 = 8;
 
-/// Smallest segment size that is believed (TCP_MIN_MSS less the options).
-const MSS_MIN: u16 = 48;
+/// Smallest segment size that is believed (TCP_MIN_MSS less the options), bytes.
+pub const MSS_MIN: u16 = 48;
 
 impl Connection {
     /// Handles a segment of this connection.
@@ -84,8 +84,9 @@ impl Connection {
         self.una = self.nxt;
         self.expected = segment.seq.plus(1);
         self.acked = self.expected;
-        self.announced_end = self.expected.plus(SYN_WINDOW.into());
-        self.mss = options.mss.unwrap_or(536).clamp(MSS_MIN, context.settings.mss);
+        self.announced_end = self.expected.plus(self.first_window().into());
+        // No clamp, which would panic on a link with less than the least.
+        self.mss = options.mss.unwrap_or(536).min(context.settings.mss).max(MSS_MIN);
         self.has_timestamps = options.timestamps.is_some();
         self.may_sack = options.may_sack;
         self.peer_timestamp = options.timestamps.map_or(0, |timestamps| timestamps.value);
@@ -203,16 +204,23 @@ impl Connection {
         }
     }
 
-    /// Takes the peer's window, unless the segment is older than the one that last set it.
+    /// Takes the peer's window, unless the segment is older than the one that last set it
+    /// (tcp_may_update_window). Two with the same numbers may have passed each other on their way:
+    /// of those the wider window counts, or a closed one, and neither takes anything back.
     fn take_window(&mut self, ack: Seq, segment: &Segment<'_>, counts: &mut Counts) {
-        let is_newer = !segment.seq.is_before(self.window_seq) && !ack.is_before(self.una);
-        if !is_newer {
+        if ack.is_before(self.una) {
             return;
         }
         let end = ack.plus(u32::from(segment.window) << self.peer_shift);
+        let is_newer = ack.is_after(self.una) || segment.seq.is_after(self.window_seq);
+        let is_wider = end.is_after(self.window_end) || segment.window == 0;
+        if !is_newer && (segment.seq != self.window_seq || !is_wider) {
+            return;
+        }
         // What does not fill a unit of the scale comes and goes.
         let slack = (1 << self.peer_shift) - 1;
-        counts.shrunk_windows += u64::from(end.plus(slack).is_before(self.window_end));
+        let is_shrunk = is_newer && end.plus(slack).is_before(self.window_end);
+        counts.shrunk_windows += u64::from(is_shrunk);
         self.window_end = end;
         self.window_seq = segment.seq;
         if self.is_blocked() {
@@ -371,6 +379,14 @@ impl Connection {
 
 /// The window that is announced.
 impl Connection {
+    /// Returns the window in the SYN, which no scale applies to (RFC 7323 section 2.2).
+    pub(super) fn first_window(&self) -> u16 {
+        match self.window_limit {
+            0 => SYN_WINDOW,
+            limit => u16::try_from(limit).unwrap_or(u16::MAX).min(SYN_WINDOW),
+        }
+    }
+
     /// Returns the window for a segment that is about to be sent, and remembers its right edge.
     pub(super) fn announce(&mut self, settings: &Settings) -> u16 {
         let shift = if self.is_scaled { settings.window_shift.min(SHIFT_MAX) } else { 0 };

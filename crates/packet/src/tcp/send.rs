@@ -1,6 +1,6 @@
 //! Segments sent: data as the windows allow, acknowledgements, and what is sent again.
 
-use super::receive::{ACK_DELAY_NS, SYN_WINDOW};
+use super::receive::ACK_DELAY_NS;
 use super::{Connection, Context, INITIAL_RTO_NS, NEVER, State, ticks};
 use crate::segment::{Flags, Options, Segment, Timestamps};
 use crate::seq::Seq;
@@ -27,7 +27,7 @@ impl Connection {
         let flags = Flags { syn: true, ..Flags::default() };
         context.output.send(&Segment {
             seq: self.una,
-            window: SYN_WINDOW,
+            window: self.first_window(),
             flags,
             options,
             ..Segment::default()
@@ -121,9 +121,12 @@ impl Connection {
             && matches!(self.state, State::FinWait1 | State::LastAck | State::Closing)
     }
 
-    /// Bytes of data in a full segment.
+    /// Returns the bytes of data in a full segment, which has its options too.
     fn segment_bytes(&self) -> u16 {
-        self.mss - if self.has_timestamps { TIMESTAMPS_BYTES } else { 0 }
+        let timestamps = if self.has_timestamps { TIMESTAMPS_BYTES } else { 0 };
+        let blocks = Options { sack: self.blocks(), ..Options::default() };
+        // At the smallest segment size 8 bytes are left.
+        self.mss.saturating_sub(timestamps + blocks.sack_bytes() as u16)
     }
 
     /// Sends the bytes from `from` of `unacked`, with the FIN if they are the last.

@@ -48,8 +48,12 @@ struct Client {
 
 impl Client {
     fn opened(settings: Settings) -> Self {
+        Self::opened_with(settings, OpenOptions::default())
+    }
+
+    fn opened_with(settings: Settings, options: OpenOptions) -> Self {
         let (mut sent, mut counts) = (Sent::default(), Counts::default());
-        let options = OpenOptions { iss: 100, ..OpenOptions::default() };
+        let options = OpenOptions { iss: 100, ..options };
         let mut context =
             Context { now_ns: S, settings: &settings, output: &mut sent, counts: &mut counts };
         let connection = Connection::open(options, &mut context);
@@ -376,6 +380,41 @@ fn breaches_of_the_protocol_are_counted_and_survived() {
 }
 
 #[test]
+fn an_older_window_that_comes_late_takes_nothing_back() {
+    let mut client = Client::established();
+    let update = |from, window| {
+        let mut segment = data(from, b"", 0);
+        segment.head.window = window;
+        segment
+    };
+    client.receive(&update(0, 600));
+    // They were sent before it, with the same numbers.
+    for window in [550, 500] {
+        client.receive(&update(0, window));
+    }
+    assert_eq!(client.connection.window_end, Seq(101).plus(600 << 7));
+    assert_eq!(client.counts.shrunk_windows, 0);
+    // That a window is closed may be old or new: a probe will tell.
+    client.receive(&update(0, 0));
+    assert_eq!((client.connection.window_end, client.counts.shrunk_windows), (Seq(101), 0));
+    client.receive(&update(0, 600));
+    // Behind more data it is a later word.
+    client.receive(&update(1, 500));
+    assert_eq!(client.connection.window_end, Seq(101).plus(500 << 7));
+    assert_eq!(client.counts.shrunk_windows, 1);
+}
+
+#[test]
+fn a_window_that_comes_with_a_newer_acknowledgement_counts_whatever_its_number() {
+    let mut client = Client::established();
+    client.write(b"request").unwrap();
+    client.receive(&data(5, b"-more", 0));
+    // Sent again, and the server has got the request in between.
+    client.receive(&data(0, b"first", 7));
+    assert_eq!(client.connection.window_end, Seq(108).plus(500 << 7));
+}
+
+#[test]
 fn a_reset_counts_only_where_it_is_expected() {
     let mut client = Client::established();
     client.receive(&data(0, b"reply", 0));
@@ -446,19 +485,19 @@ fn strays_are_answered_as_linux_would() {
 }
 
 #[test]
-fn a_slow_reader_closes_its_window_and_opens_it_again() {
-    let settings = Settings::default();
-    let mut client = Client::opened(settings);
-    client.connection.window_limit = 3000;
-    client.take();
+fn a_slow_reader_has_a_small_window_from_its_syn_on_closes_it_and_opens_it_again() {
+    let options = OpenOptions { window_limit: 3000, ..OpenOptions::default() };
+    let mut client = Client::opened_with(Settings::default(), options);
+    assert_eq!(client.take_one().head.window, 3000);
     client.receive(&syn_ack());
-    client.take();
+    // In units of the scale from now on.
+    assert_eq!(client.take_one().head.window, 3000_u16.div_ceil(128));
     let mut from = 0;
-    // What the SYN announced counts, however little is to be kept.
     while client.connection.announced_end.is_after(client.connection.expected.plus(1000)) {
         client.receive(&data(from, &[1; 1000], 0));
         from += 1000;
     }
+    assert_eq!((from, client.counts.violations()), (3000, 0));
     let closed = client.take().pop().unwrap();
     assert!(u32::from(closed.head.window) << 7 < 1128, "{closed:?}");
     let mut opened = None;
@@ -467,6 +506,45 @@ fn a_slow_reader_closes_its_window_and_opens_it_again() {
         opened = client.take().pop().or(opened);
     }
     assert!(u32::from(opened.unwrap().head.window) << 7 >= 1460);
+}
+
+#[test]
+fn a_limit_above_the_window_of_a_syn_leaves_that_as_it_is() {
+    for (window_limit, window) in [(0, 64_240), (2304, 2304), (100_000, 64_240)] {
+        let options = OpenOptions { window_limit, ..OpenOptions::default() };
+        let mut client = Client::opened_with(Settings::default(), options);
+        assert_eq!(client.take_one().head.window, window);
+        client.receive(&syn_ack());
+        let edge = client.connection.expected.plus(window.into());
+        assert!(!client.connection.announced_end.is_before(edge), "{window_limit}");
+    }
+}
+
+#[test]
+fn a_full_segment_that_reports_blocks_is_no_longer_than_any_other() {
+    let mut client = Client::established();
+    for from in [10, 20, 30] {
+        client.receive(&data(from, b"x", 0));
+    }
+    client.take();
+    client.write(&[7; 5000]).unwrap();
+    let sent = client.take();
+    // 12 bytes of timestamps, 28 of three blocks.
+    assert_eq!(sent.iter().map(|part| part.payload.len()).collect::<Vec<_>>(), [1420; 3]);
+    assert!(sent.iter().all(|part| part.head.options.sack_bytes() == 28));
+    // One that is sent again is as long.
+    client.expire();
+    assert_eq!(client.take_one().payload.len(), 1420);
+}
+
+#[test]
+fn a_link_with_less_than_the_smallest_segment_size_is_no_panic() {
+    let settings = Settings { mss: MSS_MIN - 1, ..Settings::default() };
+    let mut client = Client::opened(settings);
+    client.receive(&syn_ack());
+    client.take();
+    client.write(b"0123456789").unwrap();
+    assert_eq!(client.take_one().payload, b"0123456789");
 }
 
 /// A server that answers a request of `REQUEST` bytes with `reply` and closes. It keeps nothing

@@ -103,9 +103,7 @@ fn options_bytes(options: &Options) -> usize {
         None => 0,
     };
     let scale = if options.window_shift.is_some() { 4 } else { 0 };
-    let blocks = options.sack.iter().flatten().count();
-    let sack = if blocks > 0 { 4 + 8 * blocks } else { 0 };
-    syn + timestamps + scale + sack
+    syn + timestamps + scale + options.sack_bytes()
 }
 
 /// Writes the options in Linux's order (tcp_options_write).

@@ -42,7 +42,7 @@ const CLOSING_MAX: usize = 4096;
 /// Longest time that they hold up the next [`CLOSES_MAX`].
 const CLOSING_NS: u64 = 10_000_000;
 
-/// Longest time that connections get to close at the end of a run.
+/// Longest time that connections get to close at the end of a run, and frames to arrive.
 const LINGER_NS: u64 = 1_000_000_000;
 
 /// weir's own TCP.
@@ -299,6 +299,12 @@ impl<'a> PacketStack<'a> {
         self.link.flush();
     }
 
+    /// Returns whether a connection is open, or a frame under way.
+    fn is_busy(&self) -> bool {
+        let is_under_way = self.paths.as_ref().and_then(Paths::next_ns).is_some();
+        self.sockets.open_count() > 0 || is_under_way
+    }
+
     /// Receives answers until not too many connections are closing.
     fn await_closes(&mut self) {
         let end_ns = self.clock.now_ns() + CLOSING_NS;
@@ -428,12 +434,16 @@ impl Stack for PacketStack<'_> {
 
     fn finish(&mut self) -> Option<PacketCounts> {
         let end_ns = self.clock.now_ns() + LINGER_NS;
-        while self.sockets.open_count() > 0 && self.clock.now_ns() < end_ns {
+        while self.is_busy() && self.clock.now_ns() < end_ns {
             self.turn();
             self.wait_until(end_ns);
         }
         for socket in self.sockets.all() {
             self.with(socket, Connection::reset);
+        }
+        // Those that do not arrive in time arrive now: the server is told of every close.
+        while let Some(frame) = self.paths.as_mut().and_then(Paths::take_up) {
+            self.link.push(|frames| frames.extend_from_slice(&frame));
         }
         self.link.flush();
         (self.counts.dropped, self.counts.refused) = (self.link.dropped, self.link.refused);

@@ -111,6 +111,16 @@ impl<'a> Paths<'a> {
     pub(super) fn take_due(&mut self, now_ns: u64) -> Option<Frame> {
         self.under_way.take_due(now_ns)
     }
+
+    /// Removes and returns the next frame towards the server, whether it has arrived or not. Those
+    /// before it towards clients are dropped.
+    pub(super) fn take_up(&mut self) -> Option<Box<[u8]>> {
+        loop {
+            if let Frame::Up(bytes) = self.take_due(u64::MAX)? {
+                return Some(bytes);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -124,18 +134,44 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    fn ends() -> Ends {
+        let [source, destination]: [SocketAddr; 2] =
+            [([10, 0, 0, 1], 80).into(), ([10, 7, 0, 1], 4000).into()];
+        Ends { source, destination }
+    }
+
+    #[test]
+    fn frames_towards_the_server_are_taken_in_their_order_before_they_have_arrived() {
+        let law: PathLaw = "rtt=200ms".parse().unwrap();
+        let mut paths = Paths::new(&law, 1);
+        let mut path = paths.draw();
+        let segment = |seq| Segment { seq: Seq(seq), ..Segment::default() };
+        for seq in 1..=3 {
+            let packet = TcpPacket { ends: ends(), segment: segment(seq) };
+            assert_eq!(paths.send_down(&mut path, &packet, 1460, 0), 0);
+            assert_eq!(paths.send_up(&mut path, Macs::default(), &packet, 0), 0);
+        }
+        assert!(paths.take_due(99 * MS).is_none());
+        let taken: Vec<Seq> = std::iter::from_fn(|| paths.take_up())
+            .map(|frame| match wire::parse(&frame, Checksum::Unknown) {
+                Ok(Packet::Tcp(packet)) => packet.segment.seq,
+                _ => panic!("no segment"),
+            })
+            .collect();
+        assert_eq!(taken, [1, 2, 3].map(Seq));
+        assert_eq!(paths.next_ns(), None);
+    }
+
     #[test]
     fn a_large_segment_is_cut_and_arrives_in_order() {
         let law: PathLaw = "rtt=20ms,down=8m".parse().unwrap();
         let mut paths = Paths::new(&law, 1);
         let mut path = paths.draw();
         let payload: Vec<u8> = (0..3500_u32).map(|at| at as u8).collect();
-        let [source, destination]: [SocketAddr; 2] =
-            [([10, 0, 0, 1], 80).into(), ([10, 7, 0, 1], 4000).into()];
         let flags = Flags { fin: true, psh: true, ..Flags::default() };
         let segment =
             Segment { seq: Seq(u32::MAX - 9), flags, payload: &payload, ..Segment::default() };
-        let packet = TcpPacket { ends: Ends { source, destination }, segment };
+        let packet = TcpPacket { ends: ends(), segment };
         assert_eq!(paths.send_down(&mut path, &packet, 1460, 0), 0);
         assert!(paths.take_due(10 * MS).is_none());
         let mut received: Vec<u8> = Vec::new();
