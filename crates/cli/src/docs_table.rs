@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use clap::builder::PossibleValue;
 use clap::{Arg, Args, Command};
 use weir_lab::allow_list::{AllowList, ValueShape};
 use weir_lab::metrics;
@@ -334,16 +335,45 @@ fn options(command: Option<&Command>, wanted: fn(&Arg) -> bool) -> String {
 }
 
 fn option(arg: &Arg) -> [String; 3] {
-    let value = arg.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
     let takes_value = arg.get_action().takes_values();
     let name = match arg.get_long() {
-        Some(long) if takes_value => format!("--{long} {value}"),
+        Some(long) if takes_value => format!("--{long}{}", value_behind(arg)),
         Some(long) => format!("--{long}"),
-        None => value,
+        None => value_name(arg),
     };
-    let default = arg.get_default_values().first().filter(|_| takes_value);
+    let default = arg.get_default_values().first();
+    let default = default.filter(|value| takes_value && !value.is_empty());
     let default = default.map(|value| code(&value.to_string_lossy())).unwrap_or_default();
-    [code(&name), arg.get_help().map(ToString::to_string).unwrap_or_default(), default]
+    [code(&name), meaning(arg), default]
+}
+
+fn value_name(arg: &Arg) -> String {
+    arg.get_value_names().map(|names| names.join(" ")).unwrap_or_default()
+}
+
+/// Returns what follows the name of an option on a command line.
+fn value_behind(arg: &Arg) -> String {
+    let value = value_name(arg);
+    let is_optional = arg.get_num_args().is_some_and(|count| count.min_values() == 0);
+    match (arg.is_require_equals_set(), is_optional) {
+        (true, true) => format!("[={value}]"),
+        (true, false) => format!("={value}"),
+        (false, _) => format!(" {value}"),
+    }
+}
+
+/// Returns the help of an option, with the values that it may have, unless the name of its value
+/// lists them.
+fn meaning(arg: &Arg) -> String {
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let values = arg.get_possible_values();
+    let values: Vec<&str> = values.iter().map(PossibleValue::get_name).collect();
+    let is_listed = values.is_empty() || values.join("|") == value_name(arg);
+    if !is_listed && !arg.is_hide_possible_values_set() {
+        format!("{help} [{}]", values.join(", "))
+    } else {
+        help
+    }
 }
 
 /// Renders the keys of the tables of sites and routes.
@@ -357,9 +387,8 @@ fn site_keys() -> String {
             heading = arg.get_help_heading();
             rows.push([format!("**{}**", heading.unwrap_or_default()), "".into(), "".into()]);
         }
-        let [_, meaning, _] = option(arg);
-        let value = arg.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
-        rows.push([code(arg.get_long().unwrap_or_default()), code(&value), meaning]);
+        let key = arg.get_long().unwrap_or_default();
+        rows.push([code(key), code(&value_name(arg)), meaning(arg)]);
     }
     table(["key", "value", "meaning"], rows.into_iter())
 }
@@ -439,6 +468,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
+    use clap::ArgAction;
+
     /// Returns the values of an option of the servers of an experiment.
     fn of(experiment: &str, option: &str) -> BTreeSet<String> {
         let entry = weir_lab::catalogue::one(experiment).unwrap();
@@ -461,5 +492,42 @@ mod tests {
         let found: BTreeSet<String> =
             servers.filter_map(|server| server.weir()?.arch.clone()).collect();
         assert_eq!(found, names(&architectures));
+    }
+
+    fn arg(value_name: &'static str) -> Arg {
+        Arg::new("x").long("x").value_name(value_name).help("Help")
+    }
+
+    #[test]
+    fn an_option_is_shown_as_it_is_written() {
+        let shown = |arg: Arg| {
+            let [name, ..] = option(&arg);
+            name
+        };
+        assert_eq!(shown(arg("TIME")), "`--x TIME`");
+        assert_eq!(shown(arg("TIME").num_args(0..=1)), "`--x TIME`");
+        assert_eq!(shown(arg("TIME").require_equals(true)), "`--x=TIME`");
+        assert_eq!(shown(arg("on|off").require_equals(true).num_args(0..=1)), "`--x[=on|off]`");
+        assert_eq!(shown(arg("on|off").action(ArgAction::SetTrue)), "`--x`");
+        assert_eq!(shown(Arg::new("x").value_name("DIR")), "`DIR`");
+    }
+
+    #[test]
+    fn values_are_listed_unless_the_name_of_the_value_lists_them() {
+        let shown = |arg: Arg| meaning(&arg.value_parser(["deny", "inside"]));
+        assert_eq!(shown(arg("POLICY")), "Help [deny, inside]");
+        assert_eq!(shown(arg("deny|inside")), "Help");
+        assert_eq!(shown(arg("POLICY").hide_possible_values(true)), "Help");
+        assert_eq!(meaning(&arg("TIME")), "Help");
+    }
+
+    #[test]
+    fn an_empty_default_is_not_shown() {
+        let default = |value: &'static str| {
+            let [.., default] = option(&arg("LIST").default_value(value));
+            default
+        };
+        assert_eq!(default(""), "");
+        assert_eq!(default("20ms"), "`20ms`");
     }
 }

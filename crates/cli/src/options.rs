@@ -46,7 +46,8 @@ pub(crate) struct ServeOptions {
 #[derive(Debug, Args)]
 #[command(next_line_help = false)]
 pub(crate) struct ProxyOptions {
-    /// The servers, which answer the same requests: http://HOST:PORT or unix:PATH
+    /// The servers, which answer the same requests: http://HOST:PORT, https://HOST:PORT or
+    /// unix:PATH
     #[arg(value_name = "URL", required = true)]
     pub urls: Vec<String>,
 
@@ -84,9 +85,8 @@ pub(crate) struct ServerOptions {
     #[arg(long)]
     pub print_config: bool,
 
-    /// Address to listen on: HOST:PORT, [IPv6]:PORT or unix:PATH; https://HOST:PORT with TLS; may be
-    /// repeated. Sockets passed
-    /// by a service manager (LISTEN_FDS) are used instead
+    /// Address to listen on: HOST:PORT, [IPv6]:PORT or unix:PATH; https://HOST:PORT with TLS; may
+    /// be repeated. Sockets passed by a service manager (LISTEN_FDS) are used instead
     #[arg(long, value_name = "ADDR", value_parser = values::address,
           default_value = "127.0.0.1:8080")]
     pub listen: Vec<Address>,
@@ -244,7 +244,7 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "NAME: VALUE", value_parser = values::field)]
     pub header: Vec<(String, String)>,
 
-    /// A page for an error status, read once at the start; may be repeated
+    /// A page for an error status, read at the start and at a reload; may be repeated
     #[arg(long, value_name = "CODE=FILE", value_parser = values::pair)]
     pub error_page: Vec<(String, String)>,
 

@@ -40,7 +40,8 @@ pub(crate) struct TlsOptions {
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub tls_client_ca: Option<PathBuf>,
 
-    /// Redirect requests that come without TLS to the first address with https://
+    /// Redirect requests that come without TLS to https:// at the host that they name, with the
+    /// port of the first address with https://
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
           default_missing_value = "on", action = ArgAction::Set, default_value = "off",
           hide_default_value = true, hide_possible_values = true, help_heading = "TLS")]

@@ -1,10 +1,11 @@
 //! The directory in which running servers leave a file each, named `PID.stat`, and those files:
 //! creating, finding and removing them. What is in a file is not known here.
 //!
-//! The directory is `$WEIR_RUN_DIR` if that is set. Otherwise it is the first of `/run/weir` (for
-//! root), `$XDG_RUNTIME_DIR/weir`, `/dev/shm/weir-UID` and `/tmp/weir-UID` that can be used and is
-//! in memory (tmpfs), or else the first that can be used: where a file's pages are written to a
-//! disk, a store to one of them may wait for that disk.
+//! The directory is `$WEIR_RUN_DIR` if that is set. Otherwise it is the first of `/run/weir`
+//! (root's, or the user's own, as a unit's `RuntimeDirectory=` makes it), `$XDG_RUNTIME_DIR/weir`,
+//! `/dev/shm/weir-UID` and `/tmp/weir-UID` that can be used and is in memory (tmpfs), or else the
+//! first that can be used: where a file's pages are written to a disk, a store to one of them may
+//! wait for that disk.
 //!
 //! A server holds a lock (flock(2)) on its file for as long as it, or a process that it forked,
 //! lives. So a file that can be locked is of a server that is gone, whatever its number means now.

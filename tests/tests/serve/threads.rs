@@ -90,7 +90,7 @@ mod on_demand {
             let options = ["serve", "/", "--arch", arch, "--preset", "cm"];
             let stopped = run(Command::new(WEIR).args(options));
             assert_eq!(stopped.status.code(), Some(2));
-            let says = format!("--accept-on-close on makes no sense with --arch {arch}: ");
+            let says = format!("--accept-on-close=on makes no sense with --arch {arch}: ");
             assert!(stopped.stderr.contains(&says), "{}", stopped.stderr);
         }
     }

@@ -136,7 +136,7 @@ pub(crate) struct Settings {
     pub deny: Option<Vec<IpNet>>,
 
     /// A file of users, one of whom a client must be (basic authentication): lines NAME:HASH as of
-    /// `htpasswd -B` or `openssl passwd -6`, read once at the start
+    /// `htpasswd -B` or `openssl passwd -6`, read at the start and at a reload
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
     pub auth_file: Option<PathBuf>,
 
@@ -152,7 +152,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "BYTES", value_parser = values::size, help_heading = LIMITS)]
     pub max_head: Option<u64>,
 
-    /// A page for an error status, read once at the start
+    /// A page for an error status, read at the start and at a reload
     #[arg(long, value_name = "CODE=FILE", value_parser = values::pair, help_heading = LIMITS)]
     pub error_page: Option<Vec<(String, String)>>,
 }

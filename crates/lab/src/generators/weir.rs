@@ -39,7 +39,7 @@ pub(super) const ALLOWED: AllowList = AllowList {
     program: "weir load",
     syntax: Syntax::Words,
     options: &[
-        ("--ack-with-request", ValueShape::Switch),
+        ("--ack-with-request", ValueShape::Nothing),
         ("--background-rate", ValueShape::Number),
         ("--burst-length", ValueShape::Number),
         ("--close", ValueShape::OneOf(&["server", "client", "reset"])),
@@ -54,7 +54,7 @@ pub(super) const ALLOWED: AllowList = AllowList {
         ("--slow-senders", ValueShape::Number),
         ("--tls-resume", ValueShape::Nothing),
         ("--tls-version", ValueShape::OneOf(&["1.2", "1.3"])),
-        ("--vanish", ValueShape::Switch),
+        ("--vanish", ValueShape::Nothing),
         ("--wsess", ValueShape::Numbers),
         ("--wset", ValueShape::Numbers),
     ],

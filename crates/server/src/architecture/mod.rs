@@ -79,10 +79,10 @@ impl Choice {
     /// Returns its spelling in options.
     pub fn spelling(self) -> &'static str {
         match self {
-            Self::FullRead => "--full-read on",
-            Self::AcceptOnClose => "--accept-on-close on",
+            Self::FullRead => "--full-read=on",
+            Self::AcceptOnClose => "--accept-on-close=on",
             Self::OtherPolicies => "an accept policy other than limit",
-            Self::AcceptOnCloseInPool => "--arch-option pool=N with --accept-on-close on",
+            Self::AcceptOnCloseInPool => "--arch-option pool=N with --accept-on-close=on",
             Self::OtherPoliciesInPool => {
                 "--arch-option pool=N with an accept policy other than limit"
             }

@@ -1,5 +1,5 @@
 """The application of weir's lab behind gunicorn (WSGI) and uvicorn (ASGI). A path says what its
-request takes: /.weir/work/MEAN_US/LAW/BURN_US/PATH, as of `weir serve --bench-endpoints on`."""
+request takes: /.weir/work/MEAN_US/LAW/BURN_US/PATH, as of `weir serve --bench-endpoints`."""
 
 import asyncio
 import hashlib

@@ -1,5 +1,5 @@
 # The application of weir's lab behind puma. A path says what its request takes:
-# /.weir/work/MEAN_US/LAW/BURN_US/PATH, as of `weir serve --bench-endpoints on`.
+# /.weir/work/MEAN_US/LAW/BURN_US/PATH, as of `weir serve --bench-endpoints`.
 
 require "openssl"
 
