@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::net::{SocketAddrUnix, getsockname, sockopt};
+use rustix::net::{SocketAddrUnix, getpeername, getsockname, sockopt};
 use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, Signal, kill_process, pidfd_getfd,
     pidfd_open, prlimit,
@@ -146,6 +146,28 @@ impl Server {
         let wanted = format!(":{:04X} 00000000:0000 0A ", address.port());
         let table = fs::read_to_string("/proc/net/tcp").unwrap();
         table.lines().filter(|line| line.contains(&wanted)).count()
+    }
+
+    /// Returns whether one of the server's processes has a socket that is bound to the first
+    /// address, and neither listens nor is a connection.
+    pub fn has_silent_socket(&self) -> bool {
+        let address = &self.addresses[..1];
+        let is_silent = |socket: &OwnedFd| {
+            is_at(socket, address) && !listens(socket) && getpeername(socket).is_err()
+        };
+        self.processes().into_iter().flat_map(sockets).any(|socket| is_silent(&socket))
+    }
+
+    /// Returns the time limits for acknowledgements of the sockets that listen on the first
+    /// address, which is one of TCP, milliseconds (TCP_USER_TIMEOUT, tcp(7)): each value once.
+    pub fn user_timeouts_ms(&self) -> Vec<u32> {
+        let is_listener = |socket: &OwnedFd| is_at(socket, &self.addresses[..1]) && listens(socket);
+        let all = self.processes().into_iter().flat_map(sockets).filter(is_listener);
+        let mut limits: Vec<_> =
+            all.map(|socket| sockopt::tcp_user_timeout(&socket).unwrap()).collect();
+        limits.sort_unstable();
+        limits.dedup();
+        limits
     }
 
     /// Limits the descriptors of each of the server's processes to those in use plus `spare`
@@ -353,14 +375,21 @@ fn sockets(pid: Pid) -> Vec<OwnedFd> {
 
 /// Returns whether a socket is a connection to one of these addresses, even if its client has gone.
 fn is_connection(socket: &OwnedFd, addresses: &[Address]) -> bool {
+    is_at(socket, addresses) && !listens(socket)
+}
+
+fn listens(socket: &OwnedFd) -> bool {
+    sockopt::socket_acceptconn(socket).unwrap()
+}
+
+/// Returns whether one of these addresses is that of a socket.
+fn is_at(socket: &OwnedFd, addresses: &[Address]) -> bool {
     let Ok(name) = getsockname(socket) else { return false };
-    let listens = sockopt::socket_acceptconn(socket).unwrap();
-    !listens
-        && addresses.iter().any(|address| match address {
-            Address::Tcp(address) => SocketAddr::try_from(name.clone()) == Ok(*address),
-            Address::Unix(path) => SocketAddrUnix::try_from(name.clone())
-                .is_ok_and(|name| name.path_bytes() == Some(path.as_os_str().as_bytes())),
-        })
+    addresses.iter().any(|address| match address {
+        Address::Tcp(address) => SocketAddr::try_from(name.clone()) == Ok(*address),
+        Address::Unix(path) => SocketAddrUnix::try_from(name.clone())
+            .is_ok_and(|name| name.path_bytes() == Some(path.as_os_str().as_bytes())),
+    })
 }
 
 /// Parses the addresses in `weir: serving DIR on ADDRESS, ADDRESS (mechanism, n loops)`.

@@ -39,7 +39,8 @@ impl AdminListener {
         let socket = socket::bind_tcp(address, false)?;
         socket::listen(socket.as_fd(), BACKLOG)?;
         let address = socket::local_address(socket.as_fd())?.unwrap_or(address);
-        Ok(Self { socket, url: format!("http://{address}"), guard: SocketGuard(None) })
+        let guard = SocketGuard { file: None, is_armed: true };
+        Ok(Self { socket, url: format!("http://{address}"), guard })
     }
 
     /// Listens on a Unix socket, in place of one that a server has left behind.
@@ -48,7 +49,7 @@ impl AdminListener {
     /// The socket there is in use, another file is there, or the socket cannot be made.
     pub fn unix(path: &Path) -> io::Result<Self> {
         let socket = socket::bind_unix(path)?;
-        let guard = SocketGuard(Some(SocketFile::new(path)));
+        let guard = SocketGuard { file: Some(SocketFile::new(path)), is_armed: true };
         // Nobody can connect before it listens.
         fs::set_permissions(path, Permissions::from_mode(MODE))?;
         socket::listen(socket.as_fd(), BACKLOG)?;
@@ -56,7 +57,8 @@ impl AdminListener {
     }
 
     /// Listens on a socket that a predecessor has opened. `path`: of its file, if it is a Unix
-    /// socket.
+    /// socket. The file stays until [`SocketGuard::arm`]: if this server fails, the predecessor
+    /// goes on with it.
     ///
     /// # Errors
     /// It is no socket that listens.
@@ -71,7 +73,8 @@ impl AdminListener {
                 return Err(io::Error::other("the last server's socket has no address"));
             }
         };
-        Ok(Self { socket, url, guard: SocketGuard(path.map(SocketFile::new)) })
+        let guard = SocketGuard { file: path.map(SocketFile::new), is_armed: false };
+        Ok(Self { socket, url, guard })
     }
 
     /// Returns another descriptor of the socket, for a successor.
@@ -103,18 +106,27 @@ impl AdminListener {
 
 /// Guard of a Unix socket's file, which is removed when it is dropped.
 #[derive(Debug)]
-pub struct SocketGuard(Option<SocketFile>);
+pub struct SocketGuard {
+    file: Option<SocketFile>,
+    /// False while the file is a predecessor's too.
+    is_armed: bool,
+}
 
 impl SocketGuard {
+    /// Takes the file over from a predecessor, which has left it.
+    pub fn arm(&mut self) {
+        self.is_armed = true;
+    }
+
     /// Leaves the file to a successor.
     pub fn leave(&mut self) {
-        self.0 = None;
+        self.file = None;
     }
 }
 
 impl Drop for SocketGuard {
     fn drop(&mut self) {
-        if let Some(file) = &self.0 {
+        if let Some(file) = self.file.as_ref().filter(|_| self.is_armed) {
             file.remove();
         }
     }
@@ -194,6 +206,24 @@ mod tests {
             drop(guard);
             assert!(!path.exists());
         }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_was_taken_over_stays_until_its_server_has_left_it() {
+        let folder = folder("admin-adopted");
+        let path = folder.join("admin.sock");
+        let mut last = AdminListener::unix(&path).unwrap();
+        let adopt = || AdminListener::adopt(last.try_clone_socket().unwrap(), Some(&path)).unwrap();
+        drop(adopt());
+        assert!(path.exists(), "a successor has failed");
+        let mut next = adopt();
+        next.guard.arm();
+        last.guard.leave();
+        drop(last);
+        assert!(path.exists());
+        drop(next);
+        assert!(!path.exists());
         fs::remove_dir_all(folder).unwrap();
     }
 

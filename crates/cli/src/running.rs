@@ -96,16 +96,13 @@ pub(crate) fn run(
     let mut server = Server::start(config, predecessor).map_err(|error| error.to_string())?;
     let lifecycle = Lifecycle::default();
     let admin_url = admin.as_ref().map(|admin| admin.listener.url().to_owned());
-    let admin = match admin.map(|admin| Admin::start(admin, &server, &lifecycle)).transpose() {
+    let admin = match serve(&mut server, admin, &lifecycle) {
         Ok(admin) => admin,
         Err(why) => {
-            // The second time, connections are closed.
-            (0..2).for_each(|_| server.stop());
-            server.finish();
-            return Err(format!("--admin: {why}"));
+            server.give_up();
+            return Err(why);
         }
     };
-    server.relieve_predecessor();
     let loops = if loops == 1 { "1 loop".into() } else { format!("{loops} loops") };
     let status = format!("serving {what} on {} ({how}, {loops})", server.addresses());
     announce(&format!("weir: {status}"));
@@ -143,6 +140,20 @@ pub(crate) fn run(
         has_failed: false,
     }
     .run_to_end()
+}
+
+/// Begins to answer on the admin address, if there is one, and to serve.
+fn serve(
+    server: &mut Server,
+    admin: Option<NamedListener>,
+    lifecycle: &Lifecycle,
+) -> Result<Option<Admin>, String> {
+    let admin = admin.map(|admin| Admin::start(admin, server, lifecycle)).transpose();
+    let mut admin = admin.map_err(|why| format!("--admin: {why}"))?;
+    // Last: if this server fails before, its predecessor goes on.
+    server.serve().map_err(|error| error.to_string())?;
+    admin.iter_mut().for_each(|admin| admin.guard.arm());
+    Ok(admin)
 }
 
 /// Names the mechanism, preceded or replaced by the architecture if that is not the default.

@@ -20,19 +20,19 @@ pub(crate) struct Listeners {
     pub addresses: Vec<Address>,
     /// Socket files to remove at the end.
     pub files: Vec<SocketFile>,
+    /// Socket files of a predecessor, which goes on with them if this server fails.
+    pub held_files: Vec<SocketFile>,
     /// The sockets, for a successor.
     pub kept: Vec<KeptSocket>,
-    /// Indices among them of TCP sockets that were bound here, and do not listen yet.
-    bound: Vec<usize>,
 }
 
 /// Binds TCP sockets, and opens all others. For TCP each loop has a socket of its own
 /// (SO_REUSEPORT), unless the loops are to share it; a Unix socket, whose path can be bound only
-/// once, is always shared.
+/// once, is always shared. What is bound listens after [`listen`].
 ///
 /// Sockets that a predecessor passes are taken first, and stay as they are until it has closed
-/// them. Those for which there is no address any more end with it. Notes the
-/// port of the first address with TLS.
+/// them ([`renew`]). Those for which there is no address any more end with it. Notes the port of
+/// the first address with TLS.
 pub(crate) fn open(
     config: &mut Config,
     predecessor: Option<&mut Predecessor>,
@@ -41,10 +41,10 @@ pub(crate) fn open(
         per_loop: (0..config.workers).map(|_| Vec::new()).collect(),
         addresses: Vec::new(),
         files: Vec::new(),
+        held_files: Vec::new(),
         kept: Vec::new(),
-        bound: Vec::new(),
     };
-    let mut passed = Vec::new();
+    let (mut passed, is_successor) = (Vec::new(), predecessor.is_some());
     if let Some(predecessor) = predecessor {
         passed = std::mem::take(&mut predecessor.passed);
         listeners.take_all(config, &mut passed)?;
@@ -55,17 +55,41 @@ pub(crate) fn open(
         listeners.take_all(config, &mut passed)?;
     }
     config.tls_port = listeners.tls_port();
-    listeners.set_user_timeouts(config.timeouts.user_ns);
+    let is_own = |socket: &&KeptSocket| !(is_successor && socket.listens);
+    set_user_timeouts(listeners.kept.iter().filter(is_own), config);
     Ok(listeners)
 }
 
-/// Lifts what the last owner of a socket has left there: a filter, and the bound of its queue. A
-/// service manager's socket is left alone.
-pub(crate) fn renew(kept: &[KeptSocket], listenq: i32) {
+/// Lets the TCP sockets that were bound here listen. From then on the kernel puts connections into
+/// their queues, also where other sockets listen on the same address (SO_REUSEPORT).
+pub(crate) fn listen(kept: &mut [KeptSocket], listenq: i32) -> Result<(), Error> {
+    for KeptSocket { address, fd, listens, .. } in kept.iter_mut().filter(|each| !each.listens) {
+        socket::listen(fd.as_fd(), listenq)
+            .map_err(|error| Error(format!("cannot listen on {address}: {error}")))?;
+        *listens = true;
+    }
+    Ok(())
+}
+
+/// Gives sockets taken over the time limit of this server, and lifts what their last owner has left
+/// there: a filter, and the bound of the queue. To be called once that has closed them. A service
+/// manager's socket is neither filtered nor bounded.
+pub(crate) fn renew(kept: &[KeptSocket], config: &Config) {
+    set_user_timeouts(kept.iter(), config);
     for socket in kept.iter().filter(|socket| socket.origin == SocketOrigin::Bound) {
         // Most often there is no filter, and the bound is the same.
         let _ = syn_filter::detach(socket.fd.as_fd());
-        let _ = socket::listen(socket.fd.as_fd(), listenq);
+        let _ = socket::listen(socket.fd.as_fd(), config.listenq);
+    }
+}
+
+/// Sets the time limit for acknowledgements, which accepted connections inherit.
+fn set_user_timeouts<'a>(sockets: impl Iterator<Item = &'a KeptSocket>, config: &Config) {
+    // Less than a millisecond is not nothing.
+    let timeout_ms = config.timeouts.user_ns.div_ceil(1_000_000);
+    let timeout_ms = u32::try_from(timeout_ms).unwrap_or(u32::MAX);
+    for KeptSocket { fd, .. } in sockets {
+        socket::set_user_timeout(fd.as_fd(), timeout_ms);
     }
 }
 
@@ -99,16 +123,6 @@ impl Listeners {
         self.addresses.iter().find_map(port).unwrap_or_default()
     }
 
-    /// Sets the time limit for acknowledgements, which accepted connections inherit. One of the
-    /// sockets taken over may have another.
-    fn set_user_timeouts(&self, timeout_ns: u64) {
-        // Less than a millisecond is not nothing.
-        let timeout_ms = u32::try_from(timeout_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX);
-        for KeptSocket { fd, .. } in &self.kept {
-            socket::set_user_timeout(fd.as_fd(), timeout_ms);
-        }
-    }
-
     /// Opens a socket for each address, unless those passed are a service manager's.
     fn take_all(&mut self, config: &Config, passed: &mut Vec<PassedSocket>) -> Result<(), Error> {
         let managed: Vec<_> =
@@ -124,17 +138,6 @@ impl Listeners {
                 Address::Unix(path) => self.add_unix(path, theirs.into_iter().next(), config),
             };
             bound.map_err(|error| Error(format!("cannot listen on {address}: {error}")))?;
-        }
-        Ok(())
-    }
-
-    /// Lets the TCP sockets that were bound here listen. To be called last: from then on the kernel
-    /// puts connections into their queues.
-    pub(crate) fn listen(&mut self, config: &Config) -> Result<(), Error> {
-        for index in std::mem::take(&mut self.bound) {
-            let Some(KeptSocket { address, fd, .. }) = self.kept.get(index) else { continue };
-            socket::listen(fd.as_fd(), config.listenq)
-                .map_err(|error| Error(format!("cannot listen on {address}: {error}")))?;
         }
         Ok(())
     }
@@ -165,10 +168,9 @@ impl Listeners {
         let address = socket::local_address(exclusive.as_fd())?.unwrap_or(address);
         self.addresses.push(kind(address));
         if self.per_loop.len() == 1 {
-            self.bind_own(0, exclusive);
+            self.add_own(0, exclusive, false);
         } else if config.share_listener {
-            self.bound.push(self.kept.len());
-            self.share(SocketOrigin::Bound, exclusive)?;
+            self.share(SocketOrigin::Bound, exclusive, false)?;
         } else {
             drop(exclusive);
             self.bind_for_rest(0, address)?;
@@ -179,15 +181,9 @@ impl Listeners {
     /// Binds a socket for each loop from the one with index `from` on.
     fn bind_for_rest(&mut self, from: usize, address: SocketAddr) -> std::io::Result<()> {
         for index in from..self.per_loop.len() {
-            self.bind_own(index, socket::bind_tcp(address, true)?);
+            self.add_own(index, socket::bind_tcp(address, true)?, false);
         }
         Ok(())
-    }
-
-    /// Gives a loop a socket of its own that does not listen yet.
-    fn bind_own(&mut self, index: usize, fd: OwnedFd) {
-        self.bound.push(self.kept.len());
-        self.add_own(index, fd, false);
     }
 
     /// Takes over the sockets of one address from a predecessor. Each has a queue, so that none is
@@ -206,9 +202,10 @@ impl Listeners {
         self.addresses.push(kind(address));
         for (index, fd) in theirs.into_iter().enumerate() {
             if loops > 1 && config.share_listener {
-                self.share(SocketOrigin::Bound, fd)?;
+                self.share(SocketOrigin::Bound, fd, true)?;
             } else {
                 if sockets < loops {
+                    // Only a bind beside it depends on that.
                     socket::set_shared(fd.as_fd())?;
                 }
                 self.add_own(index % loops, fd, true);
@@ -217,10 +214,11 @@ impl Listeners {
         if config.share_listener { Ok(()) } else { self.bind_for_rest(sockets, address) }
     }
 
-    /// Gives a loop a socket of its own. `is_held`: a predecessor still has it.
+    /// Gives a loop a socket of its own. `is_held`: a predecessor still has it, and it listens;
+    /// otherwise it was bound here, and does not listen yet.
     fn add_own(&mut self, index: usize, fd: OwnedFd, is_held: bool) {
         let fd = Arc::new(fd);
-        self.keep(SocketOrigin::Bound, &fd);
+        self.keep(SocketOrigin::Bound, &fd, is_held);
         let is_tls = self.is_tls();
         self.per_loop[index].push(Socket { fd, own: true, is_tls, is_held, tokens: None });
     }
@@ -231,18 +229,18 @@ impl Listeners {
         theirs: Option<OwnedFd>,
         config: &Config,
     ) -> std::io::Result<()> {
-        let shared = match theirs {
-            Some(fd) => fd,
+        let (shared, files) = match theirs {
+            Some(fd) => (fd, &mut self.held_files),
             None => {
                 let fd = socket::bind_unix(path)?;
                 // At once: one that does not listen is taken for one that was left behind.
                 socket::listen(fd.as_fd(), config.listenq)?;
-                fd
+                (fd, &mut self.files)
             }
         };
-        self.files.push(SocketFile::new(path));
+        files.push(SocketFile::new(path));
         self.addresses.push(Address::Unix(path.into()));
-        self.share(SocketOrigin::Bound, shared)
+        self.share(SocketOrigin::Bound, shared, true)
     }
 
     /// Takes over the sockets that a service manager opened (sd_listen_fds(3)), from it or from a
@@ -266,18 +264,19 @@ impl Listeners {
                 None => Address::Unix("(inherited)".into()),
             };
             self.addresses.push(address);
-            self.share(SocketOrigin::Manager, fd).map_err(error)?;
+            self.share(SocketOrigin::Manager, fd, true).map_err(error)?;
         }
         Ok(())
     }
 
-    fn share(&mut self, origin: SocketOrigin, fd: OwnedFd) -> std::io::Result<()> {
+    /// Gives a socket to all loops together.
+    fn share(&mut self, origin: SocketOrigin, fd: OwnedFd, listens: bool) -> std::io::Result<()> {
         let is_tls = self.is_tls();
         for each in &mut self.per_loop {
             let fd = Arc::new(fd.try_clone()?);
             each.push(Socket { fd, own: false, is_tls, is_held: false, tokens: None });
         }
-        self.keep(origin, &Arc::new(fd));
+        self.keep(origin, &Arc::new(fd), listens);
         Ok(())
     }
 
@@ -287,8 +286,8 @@ impl Listeners {
     }
 
     /// Keeps a socket of the address that was added last.
-    fn keep(&mut self, origin: SocketOrigin, fd: &Arc<OwnedFd>) {
+    fn keep(&mut self, origin: SocketOrigin, fd: &Arc<OwnedFd>, listens: bool) {
         let Some(address) = self.addresses.last().cloned() else { return };
-        self.kept.push(KeptSocket { origin, address, fd: Arc::clone(fd) });
+        self.kept.push(KeptSocket { origin, address, fd: Arc::clone(fd), listens });
     }
 }

@@ -1,4 +1,5 @@
-//! Messages between the main thread and a loop: orders to stop, requests for counters, and reports.
+//! Messages between the main thread and a loop: the start, orders to stop, requests for counters,
+//! and reports.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -33,10 +34,32 @@ impl Phase {
     }
 }
 
+/// Latch for which all threads and processes that serve wait once each has what it needs. It is
+/// opened when nothing that may fail is left to do and every socket listens, and stays open.
+#[derive(Debug)]
+pub(crate) struct StartLatch(Waker);
+
+impl StartLatch {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Waker::new().map(Self)
+    }
+
+    pub(crate) fn open(&self) {
+        self.0.wake();
+    }
+
+    /// Waits until the latch is open.
+    pub(crate) fn wait(&self) {
+        self.0.wait();
+    }
+}
+
 /// The main thread's channel to a loop. The loop watches the waker like any other descriptor.
 #[derive(Debug)]
 pub(crate) struct Control {
     pub waker: Arc<Waker>,
+    /// `None` in a child process, which has waited by itself.
+    latch: Option<Arc<StartLatch>>,
     phase: AtomicU8,
     /// Number of the last report request. A loop that has answered it has nothing to do.
     report_request: AtomicU64,
@@ -66,6 +89,7 @@ impl Control {
     pub(crate) fn new(index: usize, reports: Sender<WorkerReport>) -> std::io::Result<Self> {
         Ok(Self {
             waker: Arc::new(Waker::new()?),
+            latch: None,
             phase: AtomicU8::new(Phase::Run as u8),
             report_request: AtomicU64::new(0),
             reopens: AtomicU64::new(0),
@@ -73,6 +97,18 @@ impl Control {
             reports,
             index,
         })
+    }
+
+    /// Has the loop wait for a latch.
+    pub(crate) fn behind(self, latch: &Arc<StartLatch>) -> Self {
+        Self { latch: Some(Arc::clone(latch)), ..self }
+    }
+
+    /// Waits until the loop, or one of its threads, may accept connections.
+    pub(crate) fn await_start(&self) {
+        if let Some(latch) = &self.latch {
+            latch.wait();
+        }
     }
 
     /// Tells the loop to enter a phase; it never returns to an earlier one.

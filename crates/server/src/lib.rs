@@ -1,7 +1,8 @@
 //! The server: one connection machine under every architecture, mechanism and policy.
 //!
-//! [`Config`] describes a server; [`Server::start`] checks it and starts the loops. Nothing here
-//! parses options or prints: messages for the operator go through [`Config::errors`].
+//! [`Config`] describes a server; [`Server::start`] checks it and starts the loops, which serve
+//! from [`Server::serve`] on. Nothing here parses options or prints: messages for the operator go
+//! through [`Config::errors`].
 
 pub mod architecture;
 mod bind;

@@ -26,7 +26,7 @@ use crate::context::clients::Clients;
 use crate::context::log::LogWriter;
 use crate::context::log::errors::ErrorWriter;
 use crate::context::memory::{MemoryBudget, Shortage};
-use crate::control::{Control, Phase, WorkerReport};
+use crate::control::{Control, Phase, StartLatch, WorkerReport};
 use crate::http::bench;
 use crate::limits;
 use crate::models::prefork::{self, MasterHandle};
@@ -225,13 +225,14 @@ fn fork_masters(
     config: &Arc<Config>,
     listeners: &mut Listeners,
     page: Option<&StatPage>,
+    latch: &Arc<StartLatch>,
 ) -> Result<Vec<MasterHandle>, Error> {
     if config.arch != ArchitectureName::Processes {
         return Ok(Vec::new());
     }
     let sockets = std::mem::take(&mut listeners.per_loop);
     let kept = &mut listeners.kept;
-    prefork::fork_masters(config, sockets, page, || kept.clear())
+    prefork::fork_masters(config, sockets, page, latch, || kept.clear())
 }
 
 /// Returns the path of the program as it was started first.
@@ -247,10 +248,14 @@ fn page_of(new: Option<&NewPage>) -> Option<&StatPage> {
 #[derive(Debug)]
 pub struct Server {
     addresses: Vec<Address>,
+    /// Files to remove at the end.
     socket_files: Vec<SocketFile>,
+    /// Those that join them once the predecessor has left them.
+    held_files: Vec<SocketFile>,
     /// The listening sockets, for a successor.
     kept: Vec<KeptSocket>,
-    listenq: i32,
+    /// Latch that everything which serves waits for.
+    latch: Arc<StartLatch>,
     /// Path of the program as it was started first.
     program: PathBuf,
     predecessor: Option<Predecessor>,
@@ -281,8 +286,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Checks the configuration, binds, and starts the loops. The listening sockets of a
-    /// predecessor are taken over.
+    /// Checks the configuration, binds, and starts the loops, which wait for [`Self::serve`]. The
+    /// listening sockets of a predecessor are taken over.
     ///
     /// # Errors
     /// A message for the operator: the root or an address is unavailable, or a limit forbids it.
@@ -297,13 +302,17 @@ impl Server {
         let forks = config.arch == ArchitectureName::Processes;
         fit(&mut config, &mut listeners, forks)?;
         let config = Arc::new(config);
-        listeners.listen(&config)?;
+        if predecessor.is_none() {
+            // At once: the next server that is started on the same addresses must fail.
+            bind::listen(&mut listeners.kept, config.listenq)?;
+        }
         // Whatever takes a privilege has been opened and attached; what serves comes after.
         user::change(&config, &listeners.addresses)?;
         let children = if forks { prefork::pool_size::children(&config) } else { 0 };
         let stat_page = StatPage::create(&config, &listeners.addresses, children);
+        let latch = Arc::new(StartLatch::new().map_err(failed)?);
         // Before there is any thread.
-        let masters = fork_masters(&config, &mut listeners, page_of(stat_page.as_ref()))?;
+        let masters = fork_masters(&config, &mut listeners, page_of(stat_page.as_ref()), &latch)?;
         let sockets = std::mem::take(&mut listeners.per_loop);
         let confinement = Confinement::prepare(&config)?;
         let logs = LogWriters::start(&config, forks, &confinement)?;
@@ -315,8 +324,9 @@ impl Server {
         let mut server = Self {
             addresses: listeners.addresses,
             socket_files: listeners.files,
+            held_files: listeners.held_files,
             kept: listeners.kept,
-            listenq: config.listenq,
+            latch,
             program: program_of(predecessor.as_ref()),
             predecessor,
             succession: Succession::None,
@@ -347,19 +357,39 @@ impl Server {
         for (index, master) in masters.into_iter().enumerate() {
             server.start_relay(index, master, &report_sender)?;
         }
-        if let Some(new) = &server.stat_page {
-            new.publish(&config.errors);
-        }
         Ok(server)
     }
 
-    /// Tells the predecessor, if there is one, that this server serves; once that has closed the
-    /// listening sockets, the loops limit what comes to them. To be called once.
-    pub fn relieve_predecessor(&mut self) {
-        let Some(predecessor) = self.predecessor.take() else { return };
-        predecessor.relieve();
-        bind::renew(&self.kept, self.listenq);
-        self.controls.iter().for_each(|control| control.relieve_predecessor());
+    /// Lets the loops begin, and tells the predecessor, if there is one, that this server serves;
+    /// once that has closed the listening sockets, the loops limit what comes to them. To be called
+    /// once, after everything else that may fail.
+    ///
+    /// # Errors
+    /// A message: a socket cannot listen. Then no connection has been accepted.
+    pub fn serve(&mut self) -> Result<(), Error> {
+        // A socket that is added to those of a predecessor (SO_REUSEPORT) gets its share of the
+        // connections from now on, and they would be reset with it if this server failed. Not after
+        // the loops have begun: they would find a socket that does not listen hung up, at which no
+        // accept succeeds.
+        bind::listen(&mut self.kept, self.config.listenq)?;
+        self.latch.open();
+        if let Some(new) = &self.stat_page {
+            new.publish(&self.config.errors);
+        }
+        if let Some(predecessor) = self.predecessor.take() {
+            predecessor.relieve();
+            bind::renew(&self.kept, &self.config);
+            self.controls.iter().for_each(|control| control.relieve_predecessor());
+            self.socket_files.append(&mut self.held_files);
+        }
+        Ok(())
+    }
+
+    /// Gives up a server that does not serve yet, and leaves to a predecessor what is its own.
+    /// Threads and processes that wait for the start end with this process.
+    pub fn give_up(self) {
+        self.logs.errors.stop();
+        self.socket_files.iter().for_each(SocketFile::remove);
     }
 
     /// Returns the addresses on which the server listens, with real port numbers.
@@ -628,7 +658,8 @@ impl Server {
         incoming: &Sender<WorkerReport>,
     ) -> Result<(), Error> {
         let failed = |error: std::io::Error| Error(format!("cannot start a loop: {error}"));
-        let control = Arc::new(Control::new(index, incoming.clone()).map_err(failed)?);
+        let control = Control::new(index, incoming.clone()).map_err(failed)?;
+        let control = Arc::new(control.behind(&self.latch));
         let spec = WorkerSpec {
             index,
             sockets,

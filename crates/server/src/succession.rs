@@ -6,7 +6,8 @@
 //! the sockets there, each with its address. While both have them, only the predecessor bounds
 //! their queues and filters what comes to them. Once the successor serves it says so; the
 //! predecessor then closes its sockets, and says that. If the successor fails before, it says why,
-//! and nothing has changed.
+//! and nothing has changed: it has accepted no connection and removed no file, and no socket of its
+//! own has taken one.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -74,6 +75,8 @@ pub(crate) struct KeptSocket {
     pub origin: SocketOrigin,
     pub address: Address,
     pub fd: Arc<OwnedFd>,
+    /// False from the bind until this server begins to serve.
+    pub listens: bool,
 }
 
 /// A listening socket that a predecessor passed.
@@ -312,7 +315,7 @@ impl Successor {
         if let Some(keys) = &heritage.ticket_keys {
             self.channel.send(&format!("{TICKET_KEYS} {keys}"), None)?;
         }
-        for KeptSocket { origin, address, fd } in heritage.kept {
+        for KeptSocket { origin, address, fd, .. } in heritage.kept {
             let line = format!("{} {}", origin.word(), name(address));
             self.channel.send(&line, Some(fd.as_fd()))?;
         }

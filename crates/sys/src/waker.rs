@@ -2,8 +2,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
-use rustix::event::EventfdFlags;
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::io::Errno;
 
 /// A descriptor that becomes readable when any thread wakes it.
 #[derive(Debug)]
@@ -28,10 +30,39 @@ impl Waker {
     pub fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
     }
+
+    /// Waits until the waker is readable, and leaves it so. Any number of threads and processes may
+    /// wait. The call is not counted by the profile: it serves no connection.
+    pub fn wait(&self) {
+        loop {
+            match rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None) {
+                Ok(1..) => return,
+                Ok(0) | Err(Errno::INTR) => {}
+                // Lack of memory, which passes.
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
 }
 
 impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_number_of_threads_wait_until_the_waker_is_woken_and_none_later() {
+        let waker = Waker::new().unwrap();
+        std::thread::scope(|scope| {
+            let waiting = [(); 3].map(|()| scope.spawn(|| waker.wait()));
+            waker.wake();
+            waiting.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        waker.wait();
     }
 }

@@ -33,7 +33,7 @@ suite! {
 const TAKEN_OVER: &str = "serves from now on";
 
 /// Says that none does.
-const UNCHANGED: &str = "nothing was changed: ";
+pub(crate) const UNCHANGED: &str = "nothing was changed: ";
 
 /// Says that none needs to.
 const SAME: &str = "the configuration is the same";
@@ -51,12 +51,12 @@ const NEW_PASSWORD: (&str, &str) = (
     "Authorization: Basic QWxhZGRpbjpwYXNzOndvcmQ=",
 );
 
-fn successions(server: &Server) -> usize {
+pub(crate) fn successions(server: &Server) -> usize {
     server.stderr_so_far().matches(TAKEN_OVER).count()
 }
 
 /// Has the last of `before` successors replaced.
-fn upgrade(server: &Server, before: usize) {
+pub(crate) fn upgrade(server: &Server, before: usize) {
     server.signal(Signal::USR2);
     until("another process serves", || successions(server) == before + 1);
 }
@@ -78,32 +78,36 @@ fn has_ended(pid: u32) -> bool {
 }
 
 /// Stops all servers, by the process that was started.
-fn stop(server: Server, name: &str) {
+pub(crate) fn stop(server: Server, name: &str) {
     let stopped = server.stop();
     assert_eq!(stopped.status.code(), Some(0), "{name}: {}", stopped.stderr);
     assert!(!stopped.stderr.contains("panicked"), "{name}: {}", stopped.stderr);
 }
 
 /// A configuration file in a folder of its own.
-struct ConfigFile {
+pub(crate) struct ConfigFile {
     _folder: tempfile::TempDir,
     path: PathBuf,
 }
 
 impl ConfigFile {
-    fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("weir.toml");
         fs::write(&path, text).unwrap();
         Self { _folder: folder, path }
     }
 
-    fn set(&self, text: &str) {
+    pub(crate) fn set(&self, text: &str) {
         fs::write(&self.path, text).unwrap();
     }
 
-    fn serve(&self, root: &Root) -> Server {
-        Server::start(WEIR, &["--config", self.path.to_str().unwrap()], root)
+    pub(crate) fn path(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+
+    pub(crate) fn serve(&self, root: &Root) -> Server {
+        Server::start(WEIR, &["--config", self.path()], root)
     }
 }
 

@@ -64,11 +64,14 @@ impl Visitor for StartWorker {
 }
 
 impl WorkerSpec {
-    /// Builds the worker in its own thread, reports success or the error, and runs it.
+    /// Builds the worker in its own thread, reports success or the error, and runs it once the
+    /// server serves: until then a socket may not listen, and another worker may fail.
     fn start<W: RunWorker>(self, started: Sender<Error>) {
+        let control = Arc::clone(&self.control);
         match self.build::<W>() {
             Ok(worker) => {
                 drop(started);
+                control.await_start();
                 worker.run();
             }
             // The receiver waits for the result.

@@ -24,7 +24,7 @@ use crate::config::{AccessLog, Config, Error};
 use crate::context::log;
 use crate::context::log::errors::{self, ErrorWriter};
 use crate::context::stores::Stores;
-use crate::control::{FINAL_REPORT, Phase};
+use crate::control::{FINAL_REPORT, Phase, StartLatch};
 use crate::models::thread_per_connection::park::poll;
 use crate::sandbox::{Confinement, Task};
 use crate::stat_page::{Publisher, StatPage};
@@ -61,6 +61,8 @@ pub(super) struct Master {
     publisher: Publisher,
     /// Account of the memory of all children.
     account: SharedAccount,
+    /// Latch that the children wait for.
+    latch: Arc<StartLatch>,
     sockets: Vec<Socket>,
     /// The channel to the main process.
     channel: OwnedFd,
@@ -84,12 +86,13 @@ pub(super) fn run(
     channel: OwnedFd,
     page: Option<StatPage>,
     account: SharedAccount,
+    latch: Arc<StartLatch>,
 ) -> i32 {
     let (signals, confinement) = match prepare(index, config) {
         Ok(prepared) => prepared,
         Err(Error(why)) => return fail(&channel, why),
     };
-    let mut master = Master::new(config, sockets, channel, signals, confinement);
+    let mut master = Master::new(config, sockets, channel, signals, confinement, latch);
     master.take_page(index, page);
     master.account = account;
     if let Err(why) = master.spawn_all() {
@@ -130,6 +133,7 @@ impl Master {
         channel: OwnedFd,
         signals: SignalFd,
         confinement: Confinement,
+        latch: Arc<StartLatch>,
     ) -> Self {
         Self {
             config: Arc::clone(config),
@@ -137,6 +141,7 @@ impl Master {
             page: None,
             publisher: Publisher::default(),
             account: SharedAccount::default(),
+            latch,
             sockets,
             channel,
             signals,
@@ -224,10 +229,10 @@ impl Master {
         let sealed = self.confinement.seal();
         // Confined as all of this process is. Without a thread, messages are written at once.
         let errors = ErrorWriter::start(&config.errors, &Confinement::default());
-        let publisher = self.publisher_of(index);
+        let (publisher, latch) = (self.publisher_of(index), &self.latch);
         let serve = || {
             sealed?;
-            child::serve(config, sockets, channel, publisher)
+            child::serve(config, sockets, channel, publisher, latch)
         };
         let status = match catch_unwind(AssertUnwindSafe(serve)) {
             Ok(Ok(())) => 0,

@@ -25,7 +25,7 @@ use weir_sys::{fork, namespace};
 use super::thread_per_connection::park::poll;
 use crate::config::{Config, Error, ErrorLog};
 use crate::context::memory::MemoryBudget;
-use crate::control::{Control, FINAL_REPORT};
+use crate::control::{Control, FINAL_REPORT, StartLatch};
 use crate::stat_page::StatPage;
 use crate::worker::listener::Socket;
 use account::SharedAccount;
@@ -39,7 +39,8 @@ pub(crate) struct MasterHandle {
 }
 
 /// Forks a master for each worker, with its listening sockets. Must be called while this process
-/// has one thread. `release`: closes, in a master, sockets that only this process is to have.
+/// has one thread. The children serve once `latch` is open. `release`: closes, in a master, sockets
+/// that only this process is to have.
 ///
 /// # Errors
 /// A message: a process, or something a child needs, is unavailable.
@@ -47,6 +48,7 @@ pub(crate) fn fork_masters(
     config: &Arc<Config>,
     per_worker: Vec<Vec<Socket>>,
     page: Option<&StatPage>,
+    latch: &Arc<StartLatch>,
     mut release: impl FnMut(),
 ) -> Result<Vec<MasterHandle>, Error> {
     let account = SharedAccount::of(config);
@@ -63,7 +65,8 @@ pub(crate) fn fork_masters(
                 drop((here, left, masters));
                 release();
                 let is_ours = namespace::die_with(main).unwrap_or(false);
-                let run = || master::run(index, config, sockets, there, page.cloned(), account);
+                let (page, latch) = (page.cloned(), Arc::clone(latch));
+                let run = || master::run(index, config, sockets, there, page, account, latch);
                 let status = if is_ours { catch_unwind(AssertUnwindSafe(run)) } else { Ok(1) };
                 std::process::exit(status.unwrap_or(101))
             }

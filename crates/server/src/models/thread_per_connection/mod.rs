@@ -49,10 +49,10 @@ impl RunWorker for Threads {
         let shared = Arc::new(SharedWorker::new(worker, waker, control));
         let mut spawner = ThreadSpawner::new(&shared, stack_kib as usize * 1024);
         for _ in 0..pool {
-            if let Err(error) = spawner.spawn(pool::run_thread) {
-                spawner.shutdown();
-                return Err(io::Error::other(format!("cannot start {pool} threads: {error}")));
-            }
+            // If one cannot be started, the others wait for the start until the process ends.
+            spawner.spawn(pool::run_thread).map_err(|error| {
+                io::Error::other(format!("cannot start {pool} threads: {error}"))
+            })?;
         }
         Ok(Self { shared, spawner, pooled: pool > 0 })
     }

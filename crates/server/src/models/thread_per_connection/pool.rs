@@ -27,8 +27,9 @@ use super::shared_worker::SharedWorker;
 use super::thread_pool::Id;
 use crate::control::Phase;
 
-/// Runs a thread of the pool.
+/// Runs a thread of the pool, which accepts nothing before the server serves.
 pub(super) fn run_thread(shared: &SharedWorker, id: Id) {
+    shared.control.await_start();
     let mut listeners = ListenerPoll::new(&[&shared.listener_waker]);
     while let Some((token, reason)) = next(shared, &mut listeners) {
         shared.serve_connection(token, reason);
