@@ -67,7 +67,7 @@ fn become_user(user: &User, dir: &Path) {
     filters(has_filters);
     // What is no question is none, and the next one is answered.
     let channel = privileged::channel().unwrap();
-    for noise in [&[0][..], &[1; 16], &[0xff; 5000]] {
+    for noise in [&[][..], &[0], &[1; 16], &[0xff; 5000], &[]] {
         fork::send(channel.as_fd(), noise, true).unwrap();
     }
     assert_eq!(privileged::read(&key).unwrap(), b"key");

@@ -1,9 +1,10 @@
 //! The server's side of TLS as configured: which certificates it has, and whom it lets in. Its
 //! files are read again while it is in use.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::Instant;
 use std::{fmt, fs};
 
 use parking_lot::{Mutex, RwLock};
@@ -20,6 +21,11 @@ use crate::tickets::{TicketKeys, Ticketer};
 
 /// The one protocol spoken inside (ALPN, RFC 7301).
 pub(crate) const PROTOCOL: &[u8] = b"http/1.1";
+
+/// Pause before a file that could not be read is tried again, as a multiple of the time that the
+/// failure took. An open that hangs, of a disk or of the process that keeps the privileges, must
+/// not take all of the caller's time.
+const RETRY_PAUSE: u32 = 10;
 
 /// What a server is given to speak TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,8 +48,23 @@ impl Settings {
     }
 }
 
-/// What tells that a file has changed: its time of modification and its length, if it is there.
-type Stamp = Option<(SystemTime, u64)>;
+/// What tells that a file has changed, if it is there: the times of its modification and of its
+/// change (st_mtim, st_ctim: inode(7)), and its length. Who may read it changes only the second.
+type Stamp = Option<([i64; 2], [i64; 2], u64)>;
+
+/// What was seen when the files were last read.
+struct Seen {
+    stamps: Vec<Stamp>,
+    failure: Option<Failure>,
+}
+
+/// A file that could not be read, for a reason that may pass without a change of any: too many open
+/// files, an answer that did not come in time.
+struct Failure {
+    error: Error,
+    /// Time from which on it is tried again.
+    again_at: Instant,
+}
 
 /// The configuration that handshakes begin with, which may be replaced at any time. Sessions go on
 /// with the one they began with.
@@ -54,7 +75,7 @@ pub struct Acceptor {
     own: Option<Identity>,
     tickets: Arc<TicketKeys>,
     current: RwLock<Arc<ServerConfig>>,
-    stamps: Mutex<Vec<Stamp>>,
+    seen: Mutex<Seen>,
 }
 
 /// The settings alone: two with the same are of one configuration, whatever they have read.
@@ -75,12 +96,12 @@ impl Acceptor {
             [] => None,
             names => Some(Identity::make(names, &provider)?),
         };
-        let tickets = TicketKeys::new().map_err(|_| Error("there is no randomness".into()))?;
+        let tickets = TicketKeys::new().map_err(|_| Error::new("there is no randomness"))?;
         let tickets = Arc::new(tickets);
-        let stamps = Mutex::new(stamps(&settings, open));
+        let seen = Mutex::new(Seen { stamps: stamps(&settings, open), failure: None });
         let config = configure(&settings, open, own.as_ref(), &provider, &tickets)?;
         let current = RwLock::new(Arc::new(config));
-        Ok(Self { settings, open, provider, own, tickets, current, stamps })
+        Ok(Self { settings, open, provider, own, tickets, current, seen })
     }
 
     /// Returns the files that it reads.
@@ -94,7 +115,8 @@ impl Acceptor {
     /// None that the client could cause: there is no memory.
     pub fn session(&self) -> Result<Session, Error> {
         let config = Arc::clone(&self.current.read());
-        ServerConnection::new(config).map(Session::new).map_err(|error| Error(error.to_string()))
+        let conn = ServerConnection::new(config);
+        conn.map(Session::new).map_err(|error| Error::new(error.to_string()))
     }
 
     /// Reads the files again. After an error everything is as it was before.
@@ -102,11 +124,8 @@ impl Acceptor {
     /// # Errors
     /// As of [`Acceptor::new`].
     pub fn reload(&self) -> Result<(), Error> {
-        *self.stamps.lock() = stamps(&self.settings, self.open);
-        let Self { settings, open, own, provider, tickets, .. } = self;
-        let config = configure(settings, *open, own.as_ref(), provider, tickets)?;
-        *self.current.write() = Arc::new(config);
-        Ok(())
+        // Looked at before, so that what changes meanwhile is noticed later.
+        self.read(stamps(&self.settings, self.open))
     }
 
     /// Returns the keys of session tickets, for a successor alone: who has them can read what the
@@ -121,10 +140,45 @@ impl Acceptor {
         self.tickets.take_over(keys).is_ok()
     }
 
-    /// Reads the files again if one has changed since they were last read; `None` if none has.
+    /// Reads the files again if one has changed since they were last read, or could not be read
+    /// then; `None` if there is nothing new: none has, or the failure is the one of the last time.
     pub fn reload_if_changed(&self) -> Option<Result<(), Error>> {
-        let has_changed = *self.stamps.lock() != stamps(&self.settings, self.open);
-        has_changed.then(|| self.reload())
+        let stamps = stamps(&self.settings, self.open);
+        let last = {
+            let seen = self.seen.lock();
+            let is_due = seen.failure.as_ref().is_some_and(|it| it.again_at <= Instant::now());
+            if seen.stamps == stamps && !is_due {
+                return None;
+            }
+            seen.failure.as_ref().map(|failure| failure.error.clone())
+        };
+        let outcome = self.read(stamps);
+        let is_told = last.is_some() && outcome.as_ref().err() == last.as_ref();
+        (!is_told).then_some(outcome)
+    }
+
+    /// Returns whether a file could not be read the last time, so that
+    /// [`Self::reload_if_changed`] will try it again though it has not changed.
+    pub fn is_behind(&self) -> bool {
+        self.seen.lock().failure.is_some()
+    }
+
+    fn read(&self, stamps: Vec<Stamp>) -> Result<(), Error> {
+        let begun = Instant::now();
+        let Self { settings, open, own, provider, tickets, .. } = self;
+        let outcome = match configure(settings, *open, own.as_ref(), provider, tickets) {
+            Ok(config) => {
+                *self.current.write() = Arc::new(config);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        // What a file has stays wrong until the file changes.
+        let unread = outcome.as_ref().err().filter(|error| error.is_of_reading);
+        let again_at = Instant::now() + begun.elapsed().saturating_mul(RETRY_PAUSE);
+        let failure = unread.map(|error| Failure { error: error.clone(), again_at });
+        *self.seen.lock() = Seen { stamps, failure };
+        outcome
     }
 }
 
@@ -132,7 +186,8 @@ fn stamps(settings: &Settings, open: OpenFile) -> Vec<Stamp> {
     let stamp = |path| {
         // One in a directory that this process may not search can still be opened, perhaps.
         let metadata = fs::metadata(path).or_else(|_| open(path)?.metadata()).ok()?;
-        Some((metadata.modified().ok()?, metadata.len()))
+        let modified = [metadata.mtime(), metadata.mtime_nsec()];
+        Some((modified, [metadata.ctime(), metadata.ctime_nsec()], metadata.len()))
     };
     settings.paths().map(stamp).collect()
 }
@@ -147,7 +202,7 @@ fn configure(
     let read = settings.certificates.iter().map(|files| Identity::read(files, open, provider));
     let mut identities = read.collect::<Result<Vec<_>, _>>()?;
     identities.extend(own.cloned());
-    let failed = |error: rustls::Error| Error(error.to_string());
+    let failed = |error: rustls::Error| Error::new(error.to_string());
     let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(failed)?;
@@ -158,7 +213,7 @@ fn configure(
             let verifier =
                 WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider)).build();
             let verifier =
-                verifier.map_err(|error| Error(format!("{}: {error}", path.display())))?;
+                verifier.map_err(|error| Error::new(format!("{}: {error}", path.display())))?;
             builder.with_client_cert_verifier(verifier)
         }
     };
@@ -172,4 +227,100 @@ fn configure(
     let context = context.transpose()?.unwrap_or_default();
     config.ticketer = Arc::new(Ticketer::new(tickets, context));
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io;
+    use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+    use std::time::Duration;
+
+    /// Errors of a process, and of all, that have too many open files (errno(3)).
+    const EMFILE: i32 = 24;
+    const ENFILE: i32 = 23;
+
+    /// Writes a certificate and its key in a directory of a test's own, which is returned with
+    /// settings that name them.
+    fn written(name: &str) -> (PathBuf, Settings) {
+        let dir = std::env::temp_dir().join(format!("weir-acceptor-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let made = rcgen::generate_simple_self_signed(["test".to_owned()]).unwrap();
+        let (certificate, key) = (dir.join("certificate"), dir.join("key"));
+        fs::write(&certificate, made.cert.pem()).unwrap();
+        fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        let files = CertificateFiles { certificate, key, ocsp: None };
+        (dir, Settings { certificates: vec![files], ..Settings::default() })
+    }
+
+    fn until(mut condition: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !condition() {
+            assert!(start.elapsed() < Duration::from_secs(30));
+        }
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_read_is_tried_until_it_can_and_told_of_once() {
+        static ERRNO: AtomicI32 = AtomicI32::new(0);
+        static REFUSED: AtomicU32 = AtomicU32::new(0);
+        fn open(path: &Path) -> io::Result<File> {
+            match ERRNO.load(Ordering::Relaxed) {
+                0 => File::open(path),
+                errno => {
+                    REFUSED.fetch_add(1, Ordering::Relaxed);
+                    Err(io::Error::from_raw_os_error(errno))
+                }
+            }
+        }
+        let (dir, settings) = written("unread");
+        let acceptor = Acceptor::new(settings, open).unwrap();
+        assert_eq!(acceptor.reload_if_changed(), None);
+        ERRNO.store(EMFILE, Ordering::Relaxed);
+        let error = acceptor.reload().unwrap_err();
+        assert!(acceptor.is_behind());
+        until(|| {
+            assert_eq!(acceptor.reload_if_changed(), None);
+            REFUSED.load(Ordering::Relaxed) > 2
+        });
+        ERRNO.store(ENFILE, Ordering::Relaxed);
+        let mut other = None;
+        until(|| {
+            other = acceptor.reload_if_changed();
+            other.is_some()
+        });
+        assert_ne!(other.unwrap().unwrap_err(), error);
+        ERRNO.store(0, Ordering::Relaxed);
+        until(|| acceptor.reload_if_changed() == Some(Ok(())));
+        assert!(!acceptor.is_behind());
+        assert_eq!(acceptor.reload_if_changed(), None);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_change_of_who_may_read_a_file_is_noticed_and_one_of_no_use_is_read_once() {
+        fn open(path: &Path) -> io::Result<File> {
+            File::open(path)
+        }
+        let (dir, settings) = written("changed");
+        let key = settings.certificates[0].key.clone();
+        let acceptor = Acceptor::new(settings, open).unwrap();
+        let before = fs::metadata(&key).unwrap();
+        let changed = |about: &fs::Metadata| (about.ctime(), about.ctime_nsec());
+        // A file system's clock may go by ticks.
+        until(|| {
+            fs::set_permissions(&key, before.permissions()).unwrap();
+            changed(&fs::metadata(&key).unwrap()) != changed(&before)
+        });
+        let after = fs::metadata(&key).unwrap();
+        assert_eq!(after.modified().unwrap(), before.modified().unwrap());
+        assert_eq!(acceptor.reload_if_changed(), Some(Ok(())));
+        assert_eq!(acceptor.reload_if_changed(), None);
+        fs::write(&key, "no key").unwrap();
+        assert!(acceptor.reload_if_changed().unwrap().is_err());
+        assert!(!acceptor.is_behind());
+        assert_eq!(acceptor.reload_if_changed(), None);
+        fs::remove_dir_all(dir).unwrap();
+    }
 }

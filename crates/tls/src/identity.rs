@@ -16,11 +16,21 @@ use webpki::EndEntityCert;
 
 /// An operator's error: a message that says what is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error(pub(crate) String);
+pub struct Error {
+    why: String,
+    /// True if a file could not be read, whatever it has: it may be readable later, unchanged.
+    pub(crate) is_of_reading: bool,
+}
+
+impl Error {
+    pub(crate) fn new(why: impl Into<String>) -> Self {
+        Self { why: why.into(), is_of_reading: false }
+    }
+}
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.why)
     }
 }
 
@@ -28,7 +38,7 @@ impl std::error::Error for Error {}
 
 /// Returns the error of a file.
 pub(crate) fn wrong(path: &Path, why: impl fmt::Display) -> Error {
-    Error(format!("{}: {why}", path.display()))
+    Error::new(format!("{}: {why}", path.display()))
 }
 
 /// Opens a file for reading: open(2), or a way around it for a process that may not open it itself.
@@ -82,7 +92,7 @@ impl Identity {
     /// # Errors
     /// A name is not one, or there is no randomness.
     pub(crate) fn make(names: &[String], provider: &CryptoProvider) -> Result<Self, Error> {
-        let failed = |error: &dyn fmt::Display| Error(format!("--tls-self-signed: {error}"));
+        let failed = |error: &dyn fmt::Display| Error::new(format!("--tls-self-signed: {error}"));
         let made = rcgen::generate_simple_self_signed(names).map_err(|error| failed(&error))?;
         let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
         let chain = vec![made.cert.der().clone()];
@@ -153,5 +163,6 @@ fn ocsp_response(path: &Path, open: OpenFile) -> Result<Vec<u8>, Error> {
 pub(crate) fn read(path: &Path, open: OpenFile) -> Result<Vec<u8>, Error> {
     let mut content = Vec::new();
     let read = open(path).and_then(|mut file| file.read_to_end(&mut content));
-    read.map(|_| content).map_err(|error| wrong(path, error))
+    let failed = |error: io::Error| Error { is_of_reading: true, ..wrong(path, error) };
+    read.map(|_| content).map_err(failed)
 }

@@ -82,7 +82,10 @@ fn without_the_sandbox_an_intruder_can() {
     for name in ["read", "write", "unlink", "fork"] {
         assert_eq!(tried(&server, name, &file), "done", "{name}");
     }
-    assert!(!is_refusal(&tried(&server, "connect", &file)));
+    for name in ["connect", "mptcp", "sendto", "sendmsg"] {
+        let outcome = tried(&server, name, &file);
+        assert!(!is_refusal(&outcome), "{name}: {outcome}");
+    }
 }
 
 /// Returns the names and the modes of the filters of a process's threads (proc_pid_status(5)).

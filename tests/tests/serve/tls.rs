@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, HandshakeKind};
 
 use weir_tests::client::request;
+use weir_tests::family::children_of;
 use weir_tests::origin::reply;
 use weir_tests::tls::{Authority, Issued, NAMES, VERSIONS, client_hello};
 use weir_tests::wait::until;
@@ -406,6 +407,45 @@ fn certificates_are_read_again_and_no_connection_is_dropped(setup: &Setup) {
     until("it was said", || server.stderr_so_far().contains("no certificate in PEM"));
     assert!(shows(&renewed));
     assert_eq!(before.get("/hello.txt").text(), "hello");
+    server.stop_cleanly();
+}
+
+/// Sets the number of descriptors that a process may have; `None`: as many as this one.
+fn limit_descriptors(pid: u32, count: Option<u64>) {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit { current: count.or(maximum), maximum };
+    prlimit(Pid::from_raw(pid as i32), Resource::Nofile, limit).unwrap();
+}
+
+/// Returns the lowest number that no descriptor of a process has.
+fn lowest_free(pid: u32) -> u64 {
+    let is_free =
+        |number: &u64| std::fs::symlink_metadata(format!("/proc/{pid}/fd/{number}")).is_err();
+    (0..).find(is_free).unwrap()
+}
+
+/// The files do not change any more when they can be read, and the main process has read them.
+#[test]
+fn a_child_that_could_not_read_the_certificates_reads_them_once_it_can() {
+    let site = Site::new();
+    let processes = ["--arch", "processes", "--arch-option", "pool=1", "--workers", "1"];
+    let options = [&site.issued.options()[..], &processes, &["--stat-page=off"]].concat();
+    let server = Server::start(WEIR, &options, &site.root);
+    // It is there wholly once it has served.
+    site.connect(&server).handshake().unwrap();
+    until("the connection is closed", || server.open_connections() == 0);
+    let children: Vec<_> = children_of(server.id()).into_iter().flat_map(children_of).collect();
+    let [child] = children[..] else { panic!("{children:?}") };
+    limit_descriptors(child, Some(lowest_free(child)));
+    let renewed = site.authority.issue("server", &NAMES);
+    until("it could not read them", || server.stderr_so_far().contains("Too many open files"));
+    limit_descriptors(child, None);
+    until("the new certificate is shown", || {
+        let mut client = site.connect(&server);
+        client.handshake().unwrap();
+        client.tls().peer_certificates().unwrap()[0] == renewed.certificate
+    });
+    assert_eq!(server.stderr_so_far().matches("Too many open files").count(), 1);
     server.stop_cleanly();
 }
 

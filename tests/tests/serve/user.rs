@@ -26,6 +26,7 @@ suite! {
 suite! {
     every_tls_architecture:
     a_key_that_root_alone_may_read_is_read_again,
+    a_key_that_nobody_else_may_read_yet_is_read_once_they_may,
 }
 
 /// Capabilities, by their numbers (linux/capability.h).
@@ -180,6 +181,41 @@ fn a_key_that_root_alone_may_read_is_read_again(setup: &Setup) {
     assert_ne!(renewed, issued.certificate.to_vec());
     until("the new certificate is shown", || seen(&server, &authority).as_ref() == Some(&renewed));
     check_family(server.id());
+    stop_cleanly(server);
+}
+
+/// A script writes a file and then says who may read it, which changes neither its length nor the
+/// time of its modification.
+fn a_key_that_nobody_else_may_read_yet_is_read_once_they_may(setup: &Setup) {
+    if !is_possible() {
+        return;
+    }
+    let (root, _) = site();
+    let authority = Authority::new();
+    let issue = |file: &str, mode: u32| {
+        let issued = authority.issue(file, &NAMES);
+        fs::set_permissions(&issued.certificate_file, Permissions::from_mode(0o644)).unwrap();
+        fs::set_permissions(&issued.key_file, Permissions::from_mode(mode)).unwrap();
+        issued
+    };
+    let issued = issue("server", 0o644);
+    let dir = issued.key_file.parent().unwrap();
+    fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
+    let options = ["--user", "nobody", "--workers", "1", "--stat-page=off"];
+    let server = setup.serve(&root, &[&options[..], &issued.options()].concat());
+    let renewed = issue("renewed", 0o600);
+    // One with two names is opened by no privilege either.
+    fs::hard_link(&renewed.key_file, dir.join("second-name")).unwrap();
+    // The key last, so that all is in place once it is refused.
+    fs::rename(&renewed.certificate_file, &issued.certificate_file).unwrap();
+    fs::rename(&renewed.key_file, &issued.key_file).unwrap();
+    let refusals = || server.stderr_so_far().matches("server.key: Permission denied").count();
+    until("it may not be read", || refusals() == 1);
+    assert_eq!(seen(&server, &authority).unwrap(), issued.certificate.to_vec());
+    fs::set_permissions(&issued.key_file, Permissions::from_mode(0o644)).unwrap();
+    let renewed = renewed.certificate.to_vec();
+    until("the new certificate is shown", || seen(&server, &authority).as_ref() == Some(&renewed));
+    assert_eq!(refusals(), 1);
     stop_cleanly(server);
 }
 

@@ -3,9 +3,13 @@
 //! capabilities, groups, and by Landlock and seccomp (Task::Privileged) files and calls.
 //!
 //! It takes one message at a time, in which all is that it needs, and sends one answer, for which
-//! it does not wait: who asks cannot stop it, nor take from it what another one would get. It ends
-//! when nobody has its channel any more, and by no signal that a terminal or a service manager
-//! sends to all processes.
+//! it does not wait: no message ends it, nor takes from it what another one would get. It ends when
+//! nobody can ask it any more, and by no signal that a terminal or a service manager sends to all
+//! processes.
+//!
+//! Nobody can ask once the other end of its channel is closed, or shut down (shutdown(2)): all who
+//! ask share one socket, so that one of them can shut it for all. An intruder can do that, since a
+//! filter of calls does not tell this socket from a client's. Who asks then gets an error.
 
 use std::collections::VecDeque;
 use std::io;
@@ -118,6 +122,7 @@ impl Helper {
             match message::receive(channel.as_fd()) {
                 Ok(Some(Message { bytes, fds })) => self.hear(&bytes, &fds),
                 Ok(None) => return,
+                // No question: it may have been sent on purpose.
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
                 Err(_) => return,
             }
@@ -277,12 +282,36 @@ mod tests {
         assert!(check_tcp(other.as_fd()).is_err() && check_tcp(file.as_fd()).is_err());
     }
 
+    const RULES: Rules = Rules { burst: 1, addresses_counted_max: 1, epoch_bits: 30 };
+
+    /// Returns one that may make no filter and read one file, and is not confined.
+    fn helper() -> Helper {
+        Helper {
+            files: vec![Readable::new("/proc/self/status".into())],
+            logs: Vec::new(),
+            rules: RULES,
+            programs: VecDeque::new(),
+            allowance: Allowance { left: 0, since: Instant::now() },
+        }
+    }
+
+    #[test]
+    fn an_empty_message_ends_nothing_and_a_channel_that_is_shut_down_does() {
+        let (ours, theirs) = fork::channel().unwrap();
+        let answering = std::thread::spawn(move || helper().answer_all(&theirs));
+        for _ in 0..3 {
+            fork::send(ours.as_fd(), b"", true).unwrap();
+            let answer = super::super::ask(&ours, &Request::Hello, &[]);
+            assert!(answer.unwrap().is_empty());
+        }
+        rustix::net::shutdown(&ours, rustix::net::Shutdown::Write).unwrap();
+        answering.join().unwrap();
+        assert!(super::super::ask(&ours, &Request::Hello, &[]).is_err());
+    }
+
     #[test]
     fn what_was_not_named_before_is_refused() {
-        let rules = Rules { burst: 1, addresses_counted_max: 1, epoch_bits: 30 };
-        let allowance = Allowance { left: 0, since: Instant::now() };
-        let (files, logs) = (vec![Readable::new("/proc/self/status".into())], Vec::new());
-        let mut helper = Helper { files, logs, rules, programs: VecDeque::new(), allowance };
+        let mut helper = helper();
         let mut errno = |request, fds: &[OwnedFd]| {
             helper.answer(request, fds).err().and_then(|error| error.raw_os_error())
         };
@@ -295,7 +324,7 @@ mod tests {
         assert_eq!(errno(Request::Random(0.5), &[]), Some(libc::EINVAL));
         // Not a program at all, and not one of a filter's.
         assert!(errno(Request::Attach, &[tcp(), tcp()]).is_some());
-        if let Ok(filter) = TokenFilter::new(rules) {
+        if let Ok(filter) = TokenFilter::new(RULES) {
             let program = filter.program().try_clone_to_owned().unwrap();
             assert_eq!(errno(Request::Attach, &[program, tcp()]), Some(libc::EPERM));
         }

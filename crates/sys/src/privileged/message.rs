@@ -5,12 +5,15 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+
+use crate::poll::{self, POLLHUP, POLLRDHUP, PollFd};
 
 /// Version of the form.
 const VERSION: u8 = 1;
@@ -126,11 +129,12 @@ pub(super) fn send(
     Ok(())
 }
 
-/// Waits for a message, with its descriptors, which are close-on-exec; `None` once the other end is
-/// closed.
+/// Waits for a message, with its descriptors, which are close-on-exec; `None` once there is no
+/// other: the other end is closed, or sends nothing any more (shutdown(2)).
 ///
 /// # Errors
-/// InvalidData: it has more bytes or descriptors than any, and they are lost; others of recvmsg(2).
+/// InvalidData: it is empty, or has more bytes or descriptors than any, and they are lost; others
+/// of recvmsg(2).
 pub(super) fn receive(from: BorrowedFd<'_>) -> io::Result<Option<Message>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -154,10 +158,19 @@ pub(super) fn receive(from: BorrowedFd<'_>) -> io::Result<Option<Message>> {
         return Err(io::ErrorKind::InvalidData.into());
     }
     if received.bytes == 0 {
-        return Ok(None);
+        return if is_over(from) { Ok(None) } else { Err(io::ErrorKind::InvalidData.into()) };
     }
     bytes.truncate(received.bytes);
     Ok(Some(Message { bytes, fds }))
+}
+
+/// Returns whether no message can come any more. The end is received like an empty message, which
+/// anybody may send; what is still queued behind one at the end is of nobody who waits.
+fn is_over(from: BorrowedFd<'_>) -> bool {
+    let mut entry = [PollFd { fd: from.as_raw_fd(), events: POLLRDHUP, revents: 0 }];
+    // After the end, a caller that went on would never wait again.
+    poll::poll(&mut entry, Some(Duration::ZERO)).is_err()
+        || entry[0].revents & (POLLRDHUP | POLLHUP) != 0
 }
 
 #[cfg(test)]
@@ -207,6 +220,24 @@ mod tests {
         let Message { bytes, fds } = receive(other.as_fd()).unwrap().unwrap();
         assert_eq!((&bytes[..], fds.len()), (&b"next"[..], 1));
         drop(one);
+        assert!(receive(other.as_fd()).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_empty_message_is_not_the_end_and_a_shut_down_channel_is() {
+        let (one, other) = channel().unwrap();
+        send(one.as_fd(), b"", &[], true).unwrap();
+        send(one.as_fd(), b"", &[other.as_fd()], true).unwrap();
+        send(one.as_fd(), b"next", &[], true).unwrap();
+        for _ in 0..2 {
+            let error = receive(other.as_fd()).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+        assert_eq!(receive(other.as_fd()).unwrap().unwrap().bytes, b"next");
+        // By a copy, for all who have one.
+        let copy = one.try_clone().unwrap();
+        rustix::net::shutdown(&copy, rustix::net::Shutdown::Write).unwrap();
+        assert!(send(one.as_fd(), b"more", &[], true).is_err());
         assert!(receive(other.as_fd()).unwrap().is_none());
     }
 }

@@ -100,6 +100,11 @@ const fn has(index: u8, mask: i32, value: i32) -> Argument {
     Argument { index, mask: mask as u32, value: Value::Is(value as u32) }
 }
 
+/// Sending, but not with the flag by which a message opens the connection that it goes by
+/// (MSG_FASTOPEN, tcp(7)): Landlock does not look at it.
+const SENDTO: Call = only(libc::SYS_sendto, &[&[has(3, libc::MSG_FASTOPEN, 0)]]);
+const SENDMSG: Call = only(libc::SYS_sendmsg, &[&[has(2, libc::MSG_FASTOPEN, 0)]]);
+
 const MEMORY: Group = Group {
     why: "memory, none of which may be executed",
     calls: &[
@@ -218,8 +223,8 @@ const CONNECTIONS: Group = Group {
         any(libc::SYS_getpeername),
         any(libc::SYS_recvfrom),
         any(libc::SYS_recvmsg),
-        any(libc::SYS_sendto),
-        any(libc::SYS_sendmsg),
+        SENDTO,
+        SENDMSG,
         any(libc::SYS_sendfile),
         any(libc::SYS_splice),
         any(libc::SYS_pipe2),
@@ -247,14 +252,14 @@ const FILES: Group = Group {
 };
 
 const UPSTREAMS: Group = Group {
-    why: "connections to upstreams, which are streams",
+    why: "connections to upstreams, which are streams, of TCP or of Unix sockets",
     calls: &[
         only(
             libc::SYS_socket,
             &[
-                &[is(0, libc::AF_INET as i64), has(1, TYPES, libc::SOCK_STREAM)],
-                &[is(0, libc::AF_INET6 as i64), has(1, TYPES, libc::SOCK_STREAM)],
-                &[is(0, libc::AF_UNIX as i64), has(1, TYPES, libc::SOCK_STREAM)],
+                &[is(0, libc::AF_INET as i64), has(1, TYPES, libc::SOCK_STREAM), USUAL_PROTOCOL],
+                &[is(0, libc::AF_INET6 as i64), has(1, TYPES, libc::SOCK_STREAM), USUAL_PROTOCOL],
+                &[is(0, libc::AF_UNIX as i64), has(1, TYPES, libc::SOCK_STREAM), USUAL_PROTOCOL],
             ],
         ),
         any(libc::SYS_connect),
@@ -265,9 +270,12 @@ const LOG: Group = Group {
     why: "the log's file, opened anew, and the datagram sockets of the system's loggers",
     calls: &[
         any(libc::SYS_openat),
-        only(libc::SYS_socket, &[&[is(0, libc::AF_UNIX as i64), has(1, TYPES, libc::SOCK_DGRAM)]]),
+        only(
+            libc::SYS_socket,
+            &[&[is(0, libc::AF_UNIX as i64), has(1, TYPES, libc::SOCK_DGRAM), USUAL_PROTOCOL]],
+        ),
         any(libc::SYS_connect),
-        any(libc::SYS_sendto),
+        SENDTO,
         any(libc::SYS_statx),
         any(libc::SYS_uname),
     ],
@@ -306,7 +314,7 @@ const ASKING: Group = Group {
     why: "questions to the process that keeps the privileges, and a channel for each answer",
     calls: &[
         only(libc::SYS_socketpair, &[&[is(0, libc::AF_UNIX as i64)]]),
-        any(libc::SYS_sendmsg),
+        SENDMSG,
         any(libc::SYS_recvmsg),
     ],
 };
@@ -314,7 +322,7 @@ const ASKING: Group = Group {
 const PRIVILEGED: Group = Group {
     why: "answers; files read and logs appended to; filters of SYNs, made and attached to sockets",
     calls: &[
-        any(libc::SYS_sendmsg),
+        SENDMSG,
         any(libc::SYS_recvmsg),
         any(libc::SYS_getsockopt),
         only(
@@ -381,6 +389,10 @@ const BPF_OBJ_GET_INFO_BY_FD: i64 = 15;
 /// Bits of a socket's type that are no flags (SOCK_TYPE_MASK, linux/net.h).
 const TYPES: i32 = 0xf;
 
+/// Protocol of a socket: the usual one of its family and type. Landlock looks at connections of TCP
+/// alone, and there are others beside it that reach the same ports: MPTCP, SMC.
+const USUAL_PROTOCOL: Argument = is(2, 0);
+
 /// Flags of glibc's fork(2) besides the signal.
 const CLONE_OF_FORK: i32 = libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID;
 
@@ -427,20 +439,46 @@ mod tests {
         libc::SYS_process_vm_writev,
     ];
 
+    const ALL: Needs = Needs {
+        forwards: true,
+        rings: true,
+        logs: true,
+        asks: true,
+        opens_rings: true,
+        forks: true,
+    };
+
     #[test]
     fn every_group_has_a_reason_and_none_what_an_intruder_wants() {
-        let all = Needs {
-            forwards: true,
-            rings: true,
-            logs: true,
-            asks: true,
-            opens_rings: true,
-            forks: true,
-        };
         for task in [Task::Serve, Task::Log, Task::Check, Task::Observe] {
-            for group in groups(task, all) {
+            for group in groups(task, ALL) {
                 assert!(!group.why.is_empty());
                 assert!(group.calls.iter().all(|call| !NEVER.contains(&call.number)));
+            }
+        }
+    }
+
+    /// What one group allows, the conditions of another do not forbid.
+    #[test]
+    fn no_group_opens_a_connection_that_landlock_does_not_see() {
+        let asks = |call: &Call, index: u8, mask: u32| {
+            let is_asked = |arguments: &&[Argument]| {
+                arguments.iter().any(|argument| {
+                    let is_zero = matches!(argument.value, Value::Is(0));
+                    argument.index == index && argument.mask & mask == mask && is_zero
+                })
+            };
+            !call.only.is_empty() && call.only.iter().all(is_asked)
+        };
+        let fast_open = libc::MSG_FASTOPEN as u32;
+        for task in [Task::Serve, Task::Log, Task::Check, Task::Observe, Task::Privileged] {
+            for call in groups(task, ALL).into_iter().flat_map(|group| group.calls) {
+                match call.number {
+                    libc::SYS_socket => assert!(asks(call, 2, u32::MAX), "{task:?}"),
+                    libc::SYS_sendto => assert!(asks(call, 3, fast_open), "{task:?}"),
+                    libc::SYS_sendmsg => assert!(asks(call, 2, fast_open), "{task:?}"),
+                    number => assert_ne!(number, libc::SYS_sendmmsg, "{task:?}"),
+                }
             }
         }
     }

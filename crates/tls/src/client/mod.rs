@@ -76,7 +76,7 @@ impl Connector {
     pub fn new(settings: ClientSettings, open: OpenFile) -> Result<Self, Error> {
         let name = &settings.server_name;
         let server_name = ServerName::try_from(name.clone())
-            .map_err(|_| Error(format!("{name} is no name that a certificate can have")))?;
+            .map_err(|_| Error::new(format!("{name} is no name that a certificate can have")))?;
         let provider = Arc::new(default_provider());
         // Its key is fixed: the same files have the same digest each time.
         let mut digest = DefaultHasher::new();
@@ -89,10 +89,10 @@ impl Connector {
             Some(path) => Trust::Given { file: path.display().to_string(), pem: read(path)? },
         };
         let without = "--upstream-ca FILE or --upstream-insecure";
-        let verifier = verifier(&trust, &provider, without).map_err(Error)?;
+        let verifier = verifier(&trust, &provider, without).map_err(Error::new)?;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13, &TLS12])
-            .map_err(|error| Error(error.to_string()))?
+            .map_err(|error| Error::new(error.to_string()))?
             // It is one that verifies, unless the operator says otherwise.
             .dangerous()
             .with_custom_certificate_verifier(verifier);
@@ -105,10 +105,10 @@ impl Connector {
                     key_file: key.display().to_string(),
                     key_pem: read(key)?,
                 };
-                let (chain, parsed) = identity.parsed().map_err(Error)?;
+                let (chain, parsed) = identity.parsed().map_err(Error::new)?;
                 builder
                     .with_client_auth_cert(chain, parsed)
-                    .map_err(|error| Error(identity.does_not_fit(&error)))?
+                    .map_err(|error| Error::new(identity.does_not_fit(&error)))?
             }
         };
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
@@ -123,6 +123,6 @@ impl Connector {
     /// None that the server could cause: there is no randomness.
     pub fn session(&self) -> Result<ClientSession, Error> {
         let conn = ClientConnection::new(Arc::clone(&self.config), self.server_name.clone());
-        conn.map(ClientSession::new).map_err(|error| Error(error.to_string()))
+        conn.map(ClientSession::new).map_err(|error| Error::new(error.to_string()))
     }
 }

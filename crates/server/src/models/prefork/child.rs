@@ -6,11 +6,12 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_dispatch::readiness::Token;
 use weir_sys::fork;
 use weir_sys::poll::{POLLIN, PollFd};
+use weir_tls::Acceptor;
 
 use super::listener_poll::SharedListenerPoll;
 use super::messages::{BYTES_MAX, Command, Message};
@@ -20,7 +21,7 @@ use crate::config::{Config, Error};
 use crate::context::WorkerContext;
 use crate::context::log::LogWriter;
 use crate::context::stores::Stores;
-use crate::control::{Control, WorkerReport};
+use crate::control::{Control, StartLatch, WorkerReport};
 use crate::models::thread_per_connection::model::{GroupWorker, ThreadGroup};
 use crate::models::thread_per_connection::park::{Park, Wait, WakeReason, poll};
 use crate::sandbox::Confinement;
@@ -28,6 +29,9 @@ use crate::stat_page::Publisher;
 use crate::worker::Worker;
 use crate::worker::core::{LoopCore, WorkerParts};
 use crate::worker::listener::Socket;
+
+/// Time between two attempts to read certificates that could not be read.
+const CERTIFICATES_EVERY: Duration = Duration::from_secs(1);
 
 /// A process that serves connections.
 struct Child {
@@ -39,12 +43,14 @@ struct Child {
     command: Command,
     /// Number of calls for memory that were passed on to the others.
     memory_calls: u64,
+    /// Time at which certificates that could not be read are tried again.
+    certificates_at: Option<Instant>,
     log: Option<LogWriter>,
     /// Compresses files for this child, and ends with it.
     _compressor: Option<CompressorThread>,
 }
 
-/// Serves until the master commands a stop.
+/// Serves from the time at which `latch` is open until the master commands a stop.
 ///
 /// # Errors
 /// A message: a required resource is unavailable.
@@ -53,8 +59,11 @@ pub(super) fn serve(
     sockets: Vec<Socket>,
     channel: OwnedFd,
     publisher: Publisher,
+    latch: &StartLatch,
 ) -> Result<(), Error> {
     let mut child = Child::new(config, sockets, channel, publisher)?;
+    // The sockets may not listen yet, and the server may not come to serve.
+    latch.wait();
     child.run();
     if let Some(log) = child.log.take() {
         // The worker's log buffer holds a sender, which keeps the writer running.
@@ -78,6 +87,7 @@ impl Child {
             None => None,
         };
         let open_max = pool_size::open_max(&config);
+        let certificates_at = next_attempt(&config);
         let compressor = config
             .content
             .compression
@@ -99,6 +109,7 @@ impl Child {
             reports,
             command,
             memory_calls: 0,
+            certificates_at,
             log,
             _compressor: compressor,
         })
@@ -117,7 +128,8 @@ impl Child {
 
     /// Runs one iteration at the listeners, and handles everything else that is due.
     fn accept_iteration(&mut self) {
-        let timeout = self.worker.core.sleep_max();
+        let timeouts = [self.worker.core.sleep_max(), self.certificates_in()];
+        let timeout = timeouts.into_iter().flatten().min();
         self.worker.leave();
         let has_command = self.listeners.wait(&self.worker, self.channel.as_fd(), timeout);
         self.worker.enter();
@@ -147,7 +159,7 @@ impl Child {
     fn wait(&mut self, wait: Wait) -> WakeReason {
         let channel = PollFd { fd: self.channel.as_raw_fd(), events: POLLIN, revents: 0 };
         let mut fds = [wait.entry(), channel];
-        let due = [wait.timeout(), self.worker.core.due_in()];
+        let due = [wait.timeout(), self.worker.core.due_in(), self.certificates_in()];
         self.worker.leave();
         poll(&mut fds, due.into_iter().flatten().min());
         self.worker.enter();
@@ -173,6 +185,9 @@ impl Child {
         self.worker.poll_policies();
         self.worker.handle_timers();
         self.send_memory_calls();
+        if self.certificates_in() == Some(Duration::ZERO) {
+            self.read_certificates(Acceptor::reload_if_changed);
+        }
     }
 
     /// Lets the others know, if this child has found less memory left.
@@ -220,13 +235,28 @@ impl Child {
         if !self.log.as_ref().is_none_or(LogWriter::reopen) {
             self.worker.core.tell("the access log is stuck and was not reopened");
         }
-        let config = &self.worker.core.context.config;
         // It cannot be told that it is stuck itself.
-        let _ = config.errors.reopen();
-        if let Some(tls) = &config.tls {
-            // The main process has read the same files, and says it if there is something wrong.
-            let _ = tls.reload();
+        let _ = self.worker.core.context.config.errors.reopen();
+        self.read_certificates(|tls| Some(tls.reload()));
+    }
+
+    /// Reads the certificates again, and notes when to do so once more if they could not be read.
+    fn read_certificates(&mut self, read: fn(&Acceptor) -> Option<Result<(), weir_tls::Error>>) {
+        let config = Arc::clone(&self.worker.core.context.config);
+        let outcome = config.tls.as_ref().and_then(|tls| read(tls));
+        self.certificates_at = next_attempt(&config);
+        // The main process has read the same files, and says what is wrong with them, but not that
+        // this one could not read them.
+        if let Some(Err(error)) = outcome
+            && self.certificates_at.is_some()
+        {
+            self.worker.core.tell(&format!("a child's certificates stay as they were: {error}"));
         }
+    }
+
+    /// Returns the time until certificates that could not be read are tried again.
+    fn certificates_in(&self) -> Option<Duration> {
+        self.certificates_at.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
     fn send_reports(&self) {
@@ -236,4 +266,10 @@ impl Child {
             let _ = fork::send(self.channel.as_fd(), &report, true);
         }
     }
+}
+
+/// Returns when certificates are to be read again; `None` if all could be read.
+fn next_attempt(config: &Config) -> Option<Instant> {
+    let is_behind = config.tls.as_ref().is_some_and(|tls| tls.is_behind());
+    is_behind.then(|| Instant::now() + CERTIFICATES_EVERY)
 }
