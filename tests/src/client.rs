@@ -359,6 +359,14 @@ impl Client {
         }
     }
 
+    /// Sends all of `bytes` and shuts down the sending direction, in one segment if that has room
+    /// (TCP_CORK, tcp(7)): the server learns of both at the same time.
+    pub fn send_last(&mut self, bytes: impl AsRef<[u8]>) {
+        sockopt::set_tcp_cork(&self.stream, true).unwrap();
+        self.send(bytes);
+        self.finish_sending();
+    }
+
     /// Turns off Nagle's algorithm: each `send` is a segment of its own.
     pub fn send_at_once(&self) {
         self.stream.set_nodelay(true).unwrap();

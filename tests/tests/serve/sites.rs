@@ -33,34 +33,34 @@ suite! {
 }
 
 /// Hash of `open sesame`, as `htpasswd -nbBC 4` makes it.
-const BCRYPT: &str = "$2y$04$vKRXkql.bdkV4Qq.4L6Adu2xBNxLNyVOVnVoU/S/VqNBLPSFCZuca";
+pub(crate) const BCRYPT: &str = "$2y$04$vKRXkql.bdkV4Qq.4L6Adu2xBNxLNyVOVnVoU/S/VqNBLPSFCZuca";
 
 /// Hash of `pass:word`, as `openssl passwd -5` makes it.
 const SHA_CRYPT: &str = "$5$saltfive$pNvdRB17wsMiPvkrsJDs07F2tiiNDcUVIIuT1Gu0FS3";
 
 /// `Aladdin:open sesame`, encoded (RFC 7617 section 2).
-const ALADDIN: &str = "Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==";
+pub(crate) const ALADDIN: &str = "Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==";
 
 /// `five:pass:word`, encoded.
-const FIVE: &str = "Authorization: Basic Zml2ZTpwYXNzOndvcmQ=";
+pub(crate) const FIVE: &str = "Authorization: Basic Zml2ZTpwYXNzOndvcmQ=";
 
 /// `Aladdin:wrong`, encoded.
-const WRONG: &str = "Authorization: Basic QWxhZGRpbjp3cm9uZw==";
+pub(crate) const WRONG: &str = "Authorization: Basic QWxhZGRpbjp3cm9uZw==";
 
-fn write_config(root: &Root, text: &str) -> PathBuf {
+pub(crate) fn write_config(root: &Root, text: &str) -> PathBuf {
     let config = root.outside().join("weir.toml");
     fs::write(&config, text).unwrap();
     config
 }
 
 /// Starts a server with this configuration, in which `OUTSIDE` is the directory around the root.
-fn serve(setup: &Setup, root: &Root, text: &str) -> Server {
+pub(crate) fn serve(setup: &Setup, root: &Root, text: &str) -> Server {
     let text = text.replace("OUTSIDE", root.outside().to_str().unwrap());
     let config = write_config(root, &text);
     setup.serve(root, &["--config", config.to_str().unwrap(), "--workers", "1"])
 }
 
-fn write_outside(root: &Root, name: &str, text: &str) {
+pub(crate) fn write_outside(root: &Root, name: &str, text: &str) {
     let path = root.outside().join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();
@@ -328,7 +328,7 @@ fn bodies_and_heads_have_the_limits_of_their_route(setup: &Setup) {
 }
 
 /// Writes a file of users outside of the root.
-fn write_users(root: &Root) {
+pub(crate) fn write_users(root: &Root) {
     write_outside(root, "users", &format!("Aladdin:{BCRYPT}\nfive:{SHA_CRYPT}\n"));
 }
 

@@ -11,7 +11,7 @@
 //! Read         reads into `read_buffer`                `received`
 //! Fetch        runs `fetch`, which waits for a disk    `fetched`
 //! Forward      moves a request and its reply between   `end_forward`, `end_refusal`
-//!              the client and an upstream
+//!              the client and an upstream; or waits    `expire`, at the deadline
 //! Yield        serves other connections first          `resume`
 //! Write        sends `output`                          `sent`
 //! Pause        sends nothing for now                   `expire`, at the deadline
@@ -52,6 +52,7 @@ use weir_content::{Fetch, Waiter};
 use weir_http1::{Body, HeadParser, Limits, Parse, Request, Status};
 
 use super::cache_lookup::Wait;
+use super::gate::PasswordWait;
 use super::response::{self, Answer, Refused};
 use super::send::SendOutcome;
 use crate::context::WorkerContext;
@@ -61,7 +62,6 @@ use crate::context::output::Output;
 use crate::context::read_rate::{RateVerdict, ReadRate, ReadRateLimits};
 use crate::context::write_budget::PipelineBudget;
 use crate::sites::ruling::Ruling;
-use crate::sites::verifier::Verification;
 use crate::upstream::shared::Landing;
 
 /// Operation on the socket that a connection asks its caller for.
@@ -71,7 +71,7 @@ pub enum Action {
     Read,
     /// Fetch from a disk.
     Fetch,
-    /// Forward to an upstream; nothing is awaited from the client.
+    /// Forward to an upstream, or wait for something else; nothing is awaited from the client.
     Forward,
     /// Serve other connections first: this one could continue at once.
     Yield,
@@ -185,8 +185,8 @@ enum State {
     Follow(Wait),
     /// A request is forwarded, and so is its reply.
     Forward(Box<Forward>),
-    /// A request is complete, and its password is being verified; whether that has ended.
-    Verify(Verification, Option<bool>),
+    /// A request is complete, and its password is being verified.
+    Verify(PasswordWait),
     /// The reply is being sent.
     Reply,
     /// The reply is sent, the sending side is shut down, and the client's last bytes are discarded.
@@ -273,7 +273,7 @@ impl Connection {
             | State::Yield(_)
             | State::Follow(_)
             | State::Forward(_)
-            | State::Verify(..) => None,
+            | State::Verify(_) => None,
         }
     }
 
@@ -283,16 +283,16 @@ impl Connection {
             State::Idle | State::Head => Action::Read,
             State::Fetch(_) => Action::Fetch,
             State::Yield(_) => Action::Yield,
-            State::Follow(Wait { landing: Some(_), .. }) => Action::Yield,
+            State::Follow(Wait { landing: Some(_), .. })
+            | State::Verify(PasswordWait { verified: Some(_), .. }) => Action::Yield,
             // It notices when the client goes.
-            State::Follow(ref wait)
-                if !wait.has_client_ended && self.unread() < FOLLOWING_INPUT_BYTES_MAX =>
+            State::Follow(Wait { has_client_ended, .. })
+            | State::Verify(PasswordWait { has_client_ended, .. })
+                if !has_client_ended && self.unread() < FOLLOWING_INPUT_BYTES_MAX =>
             {
                 Action::Read
             }
-            State::Verify(_, Some(_)) => Action::Yield,
-            State::Verify(_, None) if self.unread() < FOLLOWING_INPUT_BYTES_MAX => Action::Read,
-            State::Follow(_) | State::Forward(_) | State::Verify(_, None) => Action::Forward,
+            State::Follow(_) | State::Forward(_) | State::Verify(_) => Action::Forward,
             State::Reply if self.is_paused() => Action::Pause,
             State::Reply => Action::Write,
             State::Linger { .. } => Action::Discard,
@@ -322,7 +322,7 @@ impl Connection {
             self.state = State::Head;
             return self.run(context);
         }
-        if let State::Verify(_, verified @ Some(_)) = self.state {
+        if let State::Verify(PasswordWait { verified: verified @ Some(_), .. }) = self.state {
             self.verified = verified;
             self.state = State::Head;
             return self.run(context);
@@ -513,7 +513,7 @@ impl Connection {
             State::Reply if self.is_paused() => return Some(self.expire_pause(context)),
             State::Reply => return self.expire_reply(unacknowledged, context),
             State::Forward(_) => return Some(self.expire_forward(unacknowledged, context)),
-            State::Verify(..) => return Some(self.expire_verification(context)),
+            State::Verify(_) => return Some(self.expire_verification(context)),
             State::Head => {
                 let is_late = self.request_deadline_ns(context) <= context.now_ns();
                 let reason =

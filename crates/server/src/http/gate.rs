@@ -11,7 +11,7 @@ use crate::context::WorkerContext;
 use crate::context::logins::Logins;
 use crate::sites::cors::OriginIndex;
 use crate::sites::ruling::{Ruling, Verdict};
-use crate::sites::users::{Users, is_basic};
+use crate::sites::users::{AUTHORIZATION_BYTES_MAX, Users, is_basic};
 use crate::sites::verifier::Verification;
 use crate::sites::{Rule, Sites};
 
@@ -21,6 +21,16 @@ pub(super) enum Gate {
     Ruled(Ruling),
     /// A password is being verified.
     Waits(Verification),
+}
+
+/// A wait for a password to be verified.
+#[derive(Debug)]
+pub(super) struct PasswordWait {
+    pub verification: Verification,
+    /// Whether the password was found right, once that is known.
+    pub verified: Option<bool>,
+    /// True once the client has ended its side, and waits for the reply.
+    pub has_client_ended: bool,
 }
 
 /// Fields that a rule may need, besides those that every request is asked for.
@@ -149,7 +159,9 @@ impl Arriving<'_, '_> {
     ) -> Result<Verdict, Verification> {
         let refused = Verdict::Refuse(Status::UNAUTHORIZED);
         let Some(authorization) = asks.authorization else { return Ok(refused) };
-        if asks.is_ambiguous || !is_basic(authorization) {
+        // What is too long to be right does not get to the thread that verifies.
+        let is_too_long = authorization.len() > AUTHORIZATION_BYTES_MAX;
+        if asks.is_ambiguous || !is_basic(authorization) || is_too_long {
             return Ok(refused);
         }
         if logins.knows(users, authorization) {
@@ -178,6 +190,39 @@ impl Arriving<'_, '_> {
                 Verdict::Refuse(Status::CONTENT_TOO_LARGE)
             }
             _ => Verdict::Pass,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sites::Site;
+    use weir_http1::{HeadParser, Limits, Parse};
+
+    const HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+    #[test]
+    fn a_value_too_long_to_be_right_is_refused_and_not_verified() {
+        let hash = "$2y$04$vKRXkql.bdkV4Qq.4L6Adu2xBNxLNyVOVnVoU/S/VqNBLPSFCZuca";
+        let users = Arc::new(Users::parse(&format!("a:{hash}"), "r").unwrap());
+        let site = Site { hosts: Vec::new(), routes: Vec::new(), otherwise: Rule::files() };
+        let sites = Sites::new(site, Vec::new()).unwrap();
+        let mut parser = HeadParser::default();
+        let Parse::Complete(request) = parser.parse(HEAD, &Limits::default()) else {
+            panic!("a whole head");
+        };
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let arriving = Arriving { request: &request, head: HEAD, peer, verified: None };
+        let judge = |bytes: usize| {
+            let authorization = format!("Basic {}", "A".repeat(bytes - 6)).into_bytes();
+            let asks = Asks { authorization: Some(&authorization), ..Asks::default() };
+            arriving.check_password(&users, &asks, &sites, &mut Logins::default())
+        };
+        assert!(judge(AUTHORIZATION_BYTES_MAX).is_err(), "it is verified");
+        for bytes in [AUTHORIZATION_BYTES_MAX + 1, 60_000] {
+            let refused = Verdict::Refuse(Status::UNAUTHORIZED);
+            assert_eq!(judge(bytes).ok(), Some(refused), "{bytes}");
         }
     }
 }

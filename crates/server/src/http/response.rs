@@ -564,6 +564,12 @@ impl Reply<'_, '_> {
 
     /// Writes the rest of a reply with this body.
     fn page(&mut self, status: Status, fields: &[u8], content_type: &[u8], body: &[u8]) {
+        if self.stored.is_some() {
+            // Its Date is among its own fields, which this reply has none of (RFC 9110 section
+            // 6.6.1).
+            let unix_s = self.context.unix_ns() / 1_000_000_000;
+            self.out.bytes.extend_from_slice(self.context.date.at(unix_s));
+        }
         self.raw(fields);
         reply::field(&mut self.out.bytes, "Content-Type", content_type);
         reply::field_u64(&mut self.out.bytes, "Content-Length", body.len() as u64);

@@ -12,8 +12,22 @@ use sha_crypt::{PasswordVerifier, ShaCrypt};
 /// Maximum cost of a bcrypt hash: each more doubles the time, which is about 2 s for this one.
 const BCRYPT_COST_MAX: u32 = 15;
 
-/// Maximum number of rounds of a SHA-crypt hash: about 2 s. 5000 are usual.
+/// Maximum number of rounds of a SHA-crypt hash; 5000 are usual. So many take about 2 s for a short
+/// password, and several times that for one of [`PASSWORD_BYTES_MAX`]. One thread verifies: with
+/// such a hash each guess holds up the first logins of all others for as long.
 const SHA_ROUNDS_MAX: u32 = 2_000_000;
+
+/// Maximum length of a password, bytes: the time of each round of SHA-crypt grows with it.
+/// libxcrypt, which makes such hashes, has the same bound (CRYPT_MAX_PASSPHRASE_SIZE, crypt(3)).
+const PASSWORD_BYTES_MAX: usize = 512;
+
+/// Maximum length of a name, bytes, as in htpasswd(1).
+const NAME_BYTES_MAX: usize = 255;
+
+/// Maximum length of the value of an Authorization field that may be right, bytes: the scheme, and
+/// a name, a colon and a password in base64 (RFC 4648 section 4).
+pub(crate) const AUTHORIZATION_BYTES_MAX: usize =
+    "Basic ".len() + (NAME_BYTES_MAX + 1 + PASSWORD_BYTES_MAX).div_ceil(3) * 4;
 
 /// The users of a file, each with the hash of a password.
 pub struct Users {
@@ -60,8 +74,8 @@ impl Users {
     /// or SHA-crypt (`$5$`, `$6$`). `realm`: the name of what the password is for.
     ///
     /// # Errors
-    /// A line is malformed, or has another kind of hash, or one that takes seconds; or a name is
-    /// there twice; or there is none.
+    /// A line is malformed, or has another kind of hash, or one that takes seconds or that no
+    /// password has; or a name is too long, or there twice; or there is none.
     pub fn parse(text: &str, realm: &str) -> Result<Self, UsersError> {
         let mut hashes = HashMap::new();
         let mut some_hash = None;
@@ -73,6 +87,9 @@ impl Users {
             let wrong = |why: String| UsersError { line: index + 1, why };
             let (name, hash) =
                 line.split_once(':').ok_or_else(|| wrong("a line is NAME:HASH".into()))?;
+            if name.len() > NAME_BYTES_MAX {
+                return Err(wrong(format!("a name has at most {NAME_BYTES_MAX} bytes")));
+            }
             check_hash(hash).map_err(wrong)?;
             some_hash.get_or_insert_with(|| hash.to_owned());
             if hashes.insert(name.as_bytes().into(), hash.to_owned()).is_some() {
@@ -98,13 +115,17 @@ impl Users {
     }
 
     /// Returns whether the value of an Authorization field is the name and password of a user.
-    /// Takes as long as the hash.
+    /// Takes as long as the hash, unless the password is longer than any.
     #[must_use]
     pub fn verify(&self, authorization: &[u8]) -> bool {
         let Some(credentials) = decode(authorization) else { return false };
         let Some(colon) = memchr::memchr(b':', &credentials) else { return false };
         let (name, password) = credentials.split_at(colon);
         let password = password.get(1..).unwrap_or_default();
+        // Before the name is looked up, and for all kinds of hashes, so that time tells neither.
+        if password.len() > PASSWORD_BYTES_MAX {
+            return false;
+        }
         let hash = self.hashes.get(name);
         matches(password, hash.unwrap_or(&self.some_hash)) && hash.is_some()
     }
@@ -174,15 +195,25 @@ fn check_sha_crypt(hash: &str) -> Result<(), String> {
         }
         parts.next();
     }
-    let (salt, digest, more) = (parts.next(), parts.next(), parts.next());
-    let digits = if hash.starts_with("$5$") { 43 } else { 86 };
+    let (Some(salt), Some(digest), None) = (parts.next(), parts.next(), parts.next()) else {
+        return Err("the SHA-crypt hash is malformed".into());
+    };
+    // The last digit has the bits that are left: four of 256, or two of 512.
+    let (digits, last_digits) =
+        if hash.starts_with("$5$") { (43, "./0123456789ABCD") } else { (86, "./01") };
     let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'/');
-    let is_digest =
-        digest.is_some_and(|digest| digest.len() == digits && digest.bytes().all(is_digit));
-    if salt.is_some_and(|salt| salt.len() <= 16) && is_digest && more.is_none() {
-        return Ok(());
+    let is_digest = digest.len() == digits && digest.bytes().all(is_digit);
+    if !is_digest || !digest.ends_with(|last: char| last_digits.contains(last)) {
+        return Err("the SHA-crypt hash is malformed".into());
     }
-    Err("the SHA-crypt hash is malformed".into())
+    // Those that can be verified. crypt(5) allows others, but no program makes them.
+    let is_salted = |byte: u8| is_digit(byte) || matches!(byte, b'+' | b'=' | b',' | b'-');
+    if !(1..=16).contains(&salt.len()) || !salt.bytes().all(is_salted) {
+        return Err("the salt of a SHA-crypt hash has 1 to 16 characters, of A-Z, a-z, 0-9 and \
+                    ./+=,-: openssl passwd -6 makes such a hash"
+            .into());
+    }
+    Ok(())
 }
 
 /// Returns whether a hash is that of a password.
@@ -229,6 +260,49 @@ mod tests {
         for malformed in [&b""[..], b"Basic", b"Basic !", b"Basic QQ==", b"Bearer QQ=="] {
             assert!(!users.verify(malformed));
         }
+    }
+
+    #[test]
+    fn a_password_longer_than_any_is_wrong_before_it_is_hashed() {
+        // Hashes of 512 and of 513 times `a`.
+        let users = Users::parse(
+            "longest:$5$rounds=1000$saltlong$AA9PEsdfm0olDTa9O3rCnRfzdKQG7obvMSnkcPJir6A\n\
+             longer:$5$rounds=1000$saltlong$6Z6QnHRHB/MD.G6I8PGz2Vkw5e2SrA7rL1RiO3Rz0c4\n",
+            "here",
+        )
+        .unwrap();
+        let longest = "a".repeat(PASSWORD_BYTES_MAX);
+        let longer = format!("{longest}a");
+        assert!(users.verify(&basic("longest", &longest)));
+        assert!(!users.verify(&basic("longer", &longer)), "it was hashed");
+        assert!(!users.verify(&basic("nobody", &longer)));
+    }
+
+    #[test]
+    fn the_longest_name_and_password_have_room() {
+        let name = "n".repeat(NAME_BYTES_MAX);
+        let hash = FILE.lines().nth(1).and_then(|line| line.split_once(':')).unwrap().1;
+        assert!(Users::parse(&format!("{name}:{hash}"), "r").is_ok());
+        let longest = basic(&name, &"p".repeat(PASSWORD_BYTES_MAX));
+        assert_eq!(longest.len(), AUTHORIZATION_BYTES_MAX);
+        let error = Users::parse(&format!("{name}n:{hash}"), "r").unwrap_err();
+        assert!(error.line == 1 && error.why.contains("255 bytes"), "{error}");
+    }
+
+    #[test]
+    fn a_hash_that_no_password_has_is_refused() {
+        let with_salt = |salt: &str| FILE.replacen("saltfive", salt, 1);
+        for salt in ["", "salt five", "salt:five", "s\u{e4}lt", "salt_five", "seventeenletters7"] {
+            let error = Users::parse(&with_salt(salt), "r").unwrap_err();
+            assert!(error.line == 3 && error.why.contains("the salt"), "{salt:?}: {error}");
+        }
+        for (digest, other) in [("0FS3\n", "0FSE\n"), ("2oc/\n", "2oc2\n"), ("$pNvd", "$pN+d")] {
+            let error = Users::parse(&FILE.replacen(digest, other, 1), "r").unwrap_err();
+            assert!(error.why.contains("malformed"), "{other:?}: {error}");
+        }
+        // Made by crypt(3).
+        let odd = "odd:$5$rounds=1000$A./+=,-z$RDYzjSMCA3.zTpgcyWPjiT/Nu5VFvA3s.VzJjDkVCFD";
+        assert!(Users::parse(odd, "r").unwrap().verify(&basic("odd", "pass:word")));
     }
 
     #[test]

@@ -104,13 +104,17 @@ impl Connection {
         if let State::Follow(wait) = &mut self.state { wait.end(landing) } else { false }
     }
 
-    /// Handles the end of the client's side during a wait for the reply to another request. Returns
-    /// false if there is none, or the client has gone.
+    /// Handles the end of the client's side during a wait for the reply to another request, or for
+    /// a password to be verified. Returns false if there is none, or the client has gone.
     pub(super) fn waits_after_end(&mut self, context: &WorkerContext) -> bool {
         let elapsed_ns = context.now_ns().saturating_sub(self.began_ns);
-        let State::Follow(wait) = &mut self.state else { return false };
-        wait.has_client_ended = elapsed_ns <= END_WITH_REQUEST_NS;
-        wait.has_client_ended
+        let has_client_ended = match &mut self.state {
+            State::Follow(wait) => &mut wait.has_client_ended,
+            State::Verify(wait) => &mut wait.has_client_ended,
+            _ => return false,
+        };
+        *has_client_ended = elapsed_ns <= END_WITH_REQUEST_NS;
+        *has_client_ended
     }
 
     /// Begins to forward a request. Replies to earlier requests are sent first.

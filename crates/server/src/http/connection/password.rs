@@ -9,7 +9,7 @@ use weir_http1::Request;
 use super::{Action, Connection, Flow, State};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
-use crate::http::gate::{Arriving, Desk, Gate};
+use crate::http::gate::{Arriving, Desk, Gate, PasswordWait};
 
 /// Time after which a password that is being verified is asked about again, nanoseconds.
 const ASK_AGAIN_NS: u64 = 5_000_000;
@@ -36,7 +36,8 @@ impl Connection {
                 ControlFlow::Break(ControlFlow::Continue(()))
             }
             Gate::Waits(verification) => {
-                self.state = State::Verify(verification, None);
+                let wait = PasswordWait { verification, verified: None, has_client_ended: false };
+                self.state = State::Verify(wait);
                 self.ask_later(context);
                 ControlFlow::Break(ControlFlow::Break(self.action()))
             }
@@ -48,9 +49,9 @@ impl Connection {
         if self.request_deadline_ns(context) <= context.now_ns() {
             return self.close_for(CloseReason::RequestTimeout);
         }
-        if let State::Verify(verification, verified) = &mut self.state {
-            *verified = verification.outcome();
-            if verified.is_some() {
+        if let State::Verify(wait) = &mut self.state {
+            wait.verified = wait.verification.outcome();
+            if wait.verified.is_some() {
                 self.deadline_ns = self.request_deadline_ns(context);
                 return self.action();
             }

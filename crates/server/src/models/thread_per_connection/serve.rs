@@ -13,7 +13,7 @@ use super::park::{Park, Wait, WakeReason};
 use crate::http::connection::Action;
 use crate::worker::Model;
 
-/// Longest sleep of a thread whose connection pauses.
+/// Longest sleep of a thread that does not wait for its connection's socket.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// A descriptor that poll(2) passes over.
@@ -76,9 +76,10 @@ impl GroupWorker {
             return Park::Yield;
         }
         let left_ns = conn.deadline_ns().saturating_sub(now_ns);
-        if conn.action() == Action::Pause {
-            // Nothing about the socket ends a pause. The thread looks now and then whether another
-            // has closed it.
+        if matches!(conn.action(), Action::Pause | Action::Forward) {
+            // Nothing about the socket ends a pause, or the wait for a password while enough is
+            // unread: poll(2) would return at once for what is not read. The thread looks now and
+            // then whether another has closed it.
             conn.registered = Some(Interest::Nothing);
             let timeout = Duration::from_nanos(left_ns).min(PAUSE_MAX);
             return Park::Wait(Wait::new(NO_FD, 0, Some(timeout)));
