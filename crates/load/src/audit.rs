@@ -4,7 +4,7 @@
 //! what to change. A slow server still makes a valid run: the audit does not judge the server, and
 //! does not know how a run was driven or how a verdict is shown.
 
-use crate::measure::{Counts, ErrorKind, Interval, RunOutcome, TimeHistogram};
+use crate::measure::{Counts, ErrorKind, Interval, RunOutcome, ThreadCpu, TimeHistogram};
 
 /// Number of late starts that is tolerated however few starts there are.
 const LATE_MIN: u64 = 1;
@@ -334,15 +334,19 @@ fn metrics(input: &AuditInput, outcome: &RunOutcome) -> AuditMetrics {
         lag_p999_ns: lag.at(0.999),
         lag_max_ns: lag.max(),
         achieved: achieved(input, &outcome.counts),
-        cpu: threads
-            .iter()
-            .map(|thread| share(thread.user_ns + thread.system_ns, outcome.elapsed_ns))
-            .collect(),
+        cpu: threads.iter().map(|thread| cpu(input, thread, outcome.elapsed_ns)).collect(),
         busiest: threads.iter().map(|thread| thread.busiest).fold(0.0, f64::max),
         descriptors_left: input.descriptors.saturating_sub(outcome.open_max),
         ports_left: (input.ports > 0)
             .then(|| input.ports.saturating_sub(outcome.open_max + ports_held(input, outcome))),
     }
+}
+
+/// Returns the share of its core that a thread used. In a closed loop no start can be late, so that
+/// the share tells it all: what waits for the last replies does not dilute it there.
+fn cpu(input: &AuditInput, thread: &ThreadCpu, elapsed_ns: u64) -> f64 {
+    let whole = share(thread.user_ns + thread.system_ns, elapsed_ns);
+    if input.closed { whole.max(thread.while_planned) } else { whole }
 }
 
 fn achieved(input: &AuditInput, counts: &Counts) -> Option<f64> {
@@ -372,7 +376,7 @@ fn ms(time_ns: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::{SecondSummary, ThreadCpu};
+    use crate::measure::SecondSummary;
 
     const MS: u64 = 1_000_000;
 
@@ -390,7 +394,12 @@ mod tests {
             planned_ns: 10_000 * MS,
             elapsed_ns: 10_000 * MS,
             open_max: 40,
-            threads: vec![ThreadCpu { user_ns: 1_000 * MS, system_ns: 2_000 * MS, busiest: 0.4 }],
+            threads: vec![ThreadCpu {
+                user_ns: 1_000 * MS,
+                system_ns: 2_000 * MS,
+                busiest: 0.4,
+                while_planned: 0.3,
+            }],
             ..RunOutcome::default()
         };
         outcome.counts.planned = 1_000;
@@ -510,6 +519,16 @@ mod tests {
         assert!(open[0].contains("96.0 % of its core"), "{open:?}");
         let closed = reasons(&closed(), &outcome);
         assert!(closed[0].contains("lower bounds"), "{closed:?}");
+    }
+
+    #[test]
+    fn waiting_for_the_last_reply_does_not_excuse_a_busy_closed_loop() {
+        let mut outcome = outcome();
+        outcome.threads[0].while_planned = 0.96;
+        let reasons = reasons(&closed(), &outcome);
+        assert!(reasons.len() == 1 && reasons[0].contains("96.0 % of its core"), "{reasons:?}");
+        // In an open loop starts would be late.
+        assert!(audit(&input(), &outcome).valid);
     }
 
     #[test]

@@ -317,7 +317,8 @@ pub struct Counts {
     /// the client's fault.
     #[serde(serialize_with = "total")]
     pub errors: Errors,
-    /// Later requests of a session that never became due, because an earlier one failed.
+    /// Requests without an end: later ones of a session that never became due, because an earlier
+    /// one failed, and those that an interrupt left in flight or waiting for a connection.
     pub abandoned: u64,
     /// Sessions in which every reply was complete.
     pub sessions: u64,
@@ -478,6 +479,9 @@ pub struct ThreadCpu {
     pub system_ns: u64,
     /// The largest CPU share in any one second, 0 to 1.
     pub busiest: f64,
+    /// The CPU share until nothing more was begun, 0 to 1: what came after that, such as waiting
+    /// for the last replies, is left out.
+    pub while_planned: f64,
 }
 
 /// Packets of weir's own TCP, over the whole run.

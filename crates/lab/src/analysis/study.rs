@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::experiment::{Experiment, Sweep};
 use crate::metrics;
-use crate::record::{CallsRun, Key, Line, Point};
+use crate::record::{CallsRun, Key, Line, LoadResult, Point};
 
 /// Values of a metric at one place, by round.
 pub(super) type Rounds = BTreeMap<u32, f64>;
@@ -205,15 +205,26 @@ impl<'a> Study<'a> {
     }
 }
 
+/// Metric whose highest median is a server's peak. Refusals are replies too, and the more of them
+/// the further past its peak a server is.
+pub(super) const PEAK_OF: &str = "goodput";
+
 /// Returns whether the generator's counts reflect the server and not a limit of the generator.
 pub(super) fn is_valid(point: &Point) -> bool {
     point.load.has_valid_counts() && point.flags.iter().all(|flag| flag.kind != "invalid")
 }
 
 /// Returns whether the generator's figures for a metric reflect the server: a late client distorts
-/// times before it distorts counts.
+/// times before it distorts counts. What the clients beside a load tell depends on whether those
+/// were late.
 pub(super) fn is_valid_for(point: &Point, metric: &str) -> bool {
-    is_valid(point) && (point.load.valid || !metrics::is_of_times(metric))
+    let is_of_times = metrics::is_of_times(metric);
+    let tells = |load: &LoadResult| load.has_valid_counts() && (load.valid || !is_of_times);
+    let load = match &point.background_load {
+        Some(beside) if metric.starts_with("beside.") => &beside.load,
+        _ => &point.load,
+    };
+    is_valid(point) && tells(load)
 }
 
 /// Returns whether a point has inconsistencies other than those of its generator.
@@ -229,7 +240,7 @@ fn number(point: &Point, metric: &str) -> Option<f64> {
 mod tests {
     use super::super::fixtures;
     use super::*;
-    use crate::record::{CallCount, Failed};
+    use crate::record::{BackgroundLoad, CallCount, Failed};
 
     fn spot(server: usize, value: usize) -> PointIndex {
         PointIndex { sweep: 0, server, value }
@@ -256,6 +267,26 @@ mod tests {
         let valid = study.valid(spot(0, 0), "reply_rate");
         assert_eq!(valid, Rounds::from([(0, 10.0), (1, 11.0), (2, 13.0)]));
         assert_eq!(study.at(spot(0, 0)).count(), 3);
+    }
+
+    #[test]
+    fn what_clients_beside_a_load_tell_depends_on_whether_they_were_late() {
+        let with = |[main, beside]: [(bool, bool); 2], metric: &str| {
+            let load =
+                |(valid, late_only)| LoadResult { valid, late_only, ..LoadResult::default() };
+            let beside = BackgroundLoad { kind: "mute".to_owned(), load: load(beside) };
+            let point = fixtures::point("one", 1.0, 0, 10.0);
+            let point = Point { load: load(main), background_load: Some(beside), ..point };
+            is_valid_for(&point, metric)
+        };
+        let (valid, late, invalid) = ((true, false), (false, true), (false, false));
+        let clients_late = [valid, late];
+        assert!(with(clients_late, "response_p99") && with(clients_late, "beside.reply_rate"));
+        assert!(!with(clients_late, "beside.response_p99"));
+        assert!(with([valid, invalid], "reply_rate"));
+        assert!(!with([valid, invalid], "beside.reply_rate"));
+        assert!(with([late, valid], "beside.response_p99"));
+        assert!(!with([late, valid], "response_p99"));
     }
 
     #[test]

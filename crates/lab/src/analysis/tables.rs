@@ -4,7 +4,7 @@
 use super::estimate::{Pick, Side, peak};
 use super::figures::info;
 use super::labels;
-use super::study::{PointIndex, Study, is_valid};
+use super::study::{PEAK_OF, PointIndex, Study, is_valid};
 use super::values;
 use crate::experiment::{At, Position, Table};
 use crate::findings::{Row, Sheet};
@@ -102,7 +102,7 @@ pub(super) fn value_index(
         At::Named(Position::First) => first,
         At::Named(Position::Last) => last,
         At::Named(Position::Peak) => {
-            let curve = study.curve(sweep, server, "reply_rate");
+            let curve = study.curve(sweep, server, PEAK_OF);
             let side = Side { pick: Pick::Fixed(0), curve };
             peak(&side.curve, &side.rounds())
         }
@@ -152,6 +152,7 @@ mod tests {
     use super::super::fixtures;
     use super::*;
     use crate::experiment::Experiment;
+    use crate::record::Line;
 
     fn value(server: &str, metric: &str) -> Value {
         let paper = fixtures::paper(&format!(
@@ -174,6 +175,20 @@ mod tests {
         assert_eq!((of(0, 0), of(1, 0), of(1, 1)), (550.0, 1500.0, 1.0));
         assert_eq!((sheet.rows[0].cells[1].1, sheet.rows[1].cells[1].1), (None, Some(3.0)));
         assert_eq!(sheet.note, "The highest is 4 × the capacity of accept 1.");
+    }
+
+    #[test]
+    fn a_peak_is_where_most_was_served_and_not_where_most_was_refused() {
+        let experiment = fixtures::experiment();
+        let line = |x, replies, good| {
+            let mut point = fixtures::point("two", x, 0, replies);
+            point.load.good_per_s = Some(good);
+            Line::Point(Box::new(point))
+        };
+        let lines = [line(1.0, 900.0, 900.0), line(2.0, 1900.0, 950.0), line(4.0, 3900.0, 920.0)];
+        let study = Study::new("p/e", &experiment, &lines);
+        let peak = value_index(&study, 0, 1, At::Named(Position::Peak), (Some(0), Some(2)));
+        assert_eq!(peak, Some(1));
     }
 
     #[test]

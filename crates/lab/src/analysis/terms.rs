@@ -3,7 +3,7 @@
 use super::estimate::{Pick, Side};
 use super::figures::info;
 use super::labels;
-use super::study::{PointIndex, Repetition, Rounds, Study, is_valid_for};
+use super::study::{PEAK_OF, PointIndex, Repetition, Rounds, Study, is_valid_for};
 use crate::experiment::{At, Position, Quantity};
 
 /// A quantity of a claim, found in a study.
@@ -47,7 +47,7 @@ impl<'a> Term<'a> {
     pub(super) fn side(&self, all: &[&Self]) -> Option<Side> {
         let pick = match self.quantity.at {
             At::Named(Position::Peak) => {
-                Pick::Peak(self.study.curve(self.sweep, self.server, "reply_rate"))
+                Pick::Peak(self.study.curve(self.sweep, self.server, PEAK_OF))
             }
             _ => Pick::Fixed(self.fixed(all)?),
         };

@@ -57,7 +57,7 @@ pub struct Quantity {
     pub metric: String,
     /// The server's id.
     pub server: String,
-    /// Place along the sweep. `peak` is the value with the highest median of replies per second.
+    /// Place along the sweep. `peak` is the value with the highest median of goodput.
     pub at: At,
     /// The sweep, if it is not that of the claim.
     pub sweep: Option<String>,

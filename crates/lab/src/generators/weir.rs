@@ -207,9 +207,9 @@ fn folded(output: &GeneratorOutput<'_>, grid: &Grid) -> Result<crate::record::Ti
 }
 
 /// Translates the report into the lab's terms. The window is the schedule after its warm-up, and
-/// the rate counts the replies received in it, whenever they were requested. Replies received while
-/// the last requests run into their timeouts add to the counts but not to the rate: they would make
-/// the rate of a short window depend on the timeout.
+/// the rates count the replies received in it, whenever they were requested, and sessions by their
+/// good replies. Replies received while the last requests run into their timeouts add to the counts
+/// but not to the rates: they would make the rate of a short window depend on the timeout.
 fn result(report: &Value) -> Option<LoadResult> {
     let (verdict, rates, counts) = (&report["verdict"], &report["rates"], &report["counts"]);
     let open_loop = report["description"]["loop"].as_str()? == "open";
@@ -218,6 +218,13 @@ fn result(report: &Value) -> Option<LoadResult> {
     let reasons = verdict["reasons"].as_array()?.iter();
     let cpus = verdict["cpu_share"].as_array().into_iter().flatten().filter_map(Value::as_f64);
     let clock = |name: &str| times(&report["clocks"][name]);
+    let replies_per_s = rates["replies_in_schedule_per_s"].as_f64()?;
+    let replies = counts["replies"].as_u64()?;
+    let good_per_s = rates["good_replies_in_schedule_per_s"].as_f64();
+    // Each had so many replies.
+    let sessions = counts["sessions"].as_u64().filter(|_| replies > 0);
+    let sessions_per_s = sessions
+        .map(|sessions| good_per_s.unwrap_or(replies_per_s) * sessions as f64 / replies as f64);
     let valid = verdict["valid"].as_bool()?;
     Some(LoadResult {
         valid,
@@ -227,10 +234,10 @@ fn result(report: &Value) -> Option<LoadResult> {
         window_s: rates["scheduled_s"].as_f64()?,
         planned_per_s: rates["planned_per_s"].as_f64().filter(|_| open_loop),
         started_per_s: rates["started_per_s"].as_f64(),
-        replies_per_s: rates["replies_in_schedule_per_s"].as_f64()?,
-        good_per_s: rates["good_replies_in_schedule_per_s"].as_f64(),
-        sessions_per_s: rates["sessions_per_s"].as_f64(),
-        replies: counts["replies"].as_u64()?,
+        replies_per_s,
+        good_per_s,
+        sessions_per_s,
+        replies,
         replies_refused: status("1xx") + status("4xx") + status("5xx"),
         errors: errors
             .filter_map(|(kind, count)| Some((kind.clone(), count.as_u64().filter(|n| *n > 0)?)))
@@ -272,6 +279,18 @@ mod tests {
         assert!(result.errors.is_empty());
         let response = result.response.unwrap();
         assert_eq!((response.count, response.p50_us), (140, Some(261.887)));
+    }
+
+    #[test]
+    fn sessions_are_those_of_the_schedule_without_refusals() {
+        let mut report: Value = serde_json::from_str(REPORT).unwrap();
+        // Two replies a session; the last of them came long after the schedule.
+        report["counts"]["sessions"] = 70.into();
+        report["rates"]["sessions_per_s"] = 20.into();
+        report["rates"]["good_replies_in_schedule_per_s"] = 150.into();
+        assert_eq!(result(&report).unwrap().sessions_per_s, Some(75.0));
+        report["counts"]["replies"] = 0.into();
+        assert_eq!(result(&report).unwrap().sessions_per_s, None);
     }
 
     #[test]

@@ -18,7 +18,8 @@ metrics! {
         |p| ratio(of_kinds(p, TIMEOUTS), p.load.window_s),
         "Requests that the client gave up after its timeout, per second";
     "session_rate", "sessions", "sessions/s", |p| p.load.sessions_per_s,
-        "Sessions whose every reply came, per second, over the time to the last reply";
+        "Sessions whose every reply came, per second, as far as those were no refusals and came \
+         while the load was on";
     "started_rate", "requests started", "requests/s", |p| p.load.started_per_s,
         "Requests the client started, per second";
     "error_rate", "errors", "errors/s", |p| ratio(errors(p), p.load.window_s),

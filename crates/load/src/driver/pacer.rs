@@ -144,6 +144,11 @@ impl<'a> Pacer<'a> {
         now_ns >= end_ns.saturating_add(GRACE_NS) && self.arrivals.next_ns().is_some()
     }
 
+    /// Removes and returns an arrival that waits for a shared connection.
+    pub(super) fn take_queued(&mut self) -> Option<Arrival> {
+        self.queued.pop_front()
+    }
+
     /// Removes and returns an arrival that was never begun: one that waits, or one of the schedule
     /// planned for `until_ns` or earlier.
     pub(super) fn take_missed(&mut self, until_ns: u64, now_ns: u64) -> Option<Arrival> {

@@ -28,9 +28,11 @@ pub(super) struct Recorder {
     start_ns: u64,
     /// End of the schedule: nothing is begun after it.
     pub(super) end_ns: u64,
+    /// End of the plan, once it is known: that of the schedule, or of the last arrival there is.
+    pub(super) plan_ends_ns: u64,
     /// End of the last request to complete.
     pub(super) ended_ns: u64,
-    /// Replies whose last byte came after the warm-up and before the end of the schedule, whenever
+    /// Replies whose last byte came after the warm-up and before the end of the plan, whenever
     /// their requests were planned: the throughput of a server that is always behind.
     replies_in_schedule: u64,
     /// Replies among them with a status of 2xx or 3xx, because a refusal is a complete reply too.
@@ -54,7 +56,7 @@ pub(super) struct Recorder {
 impl Recorder {
     /// Creates an empty recorder, for the time before the run.
     pub(super) fn new() -> Self {
-        Self { end_ns: u64::MAX, ..Self::default() }
+        Self { end_ns: u64::MAX, plan_ends_ns: u64::MAX, ..Self::default() }
     }
 
     /// Begins the run. Earlier counts are kept, since they are of connections that are still open.
@@ -62,7 +64,7 @@ impl Recorder {
     /// time begins at `measure_from_ns`.
     pub(super) fn begin(&mut self, start_ns: u64, measure_from_ns: u64, end_ns: u64, each: bool) {
         (self.start_ns, self.measure_from_ns, self.each) = (start_ns, measure_from_ns, each);
-        (self.end_ns, self.ended_ns) = (end_ns, start_ns);
+        (self.end_ns, self.plan_ends_ns, self.ended_ns) = (end_ns, end_ns, start_ns);
     }
 
     /// Returns the counts for an event planned for `planned_ns`.
@@ -144,7 +146,7 @@ impl Recorder {
     pub(super) fn replied(&mut self, timestamps: &Timestamps, request: RequestId, status: u16) {
         self.ended_ns = timestamps.last_byte_ns;
         let in_schedule = self.measure_from_ns <= timestamps.last_byte_ns
-            && timestamps.last_byte_ns < self.end_ns;
+            && timestamps.last_byte_ns < self.plan_ends_ns;
         self.replies_in_schedule += u64::from(in_schedule);
         self.good_in_schedule += u64::from(in_schedule && GOOD.contains(&status));
         let counts = self.counts_at(timestamps.planned_ns);
@@ -243,5 +245,18 @@ mod tests {
         assert_eq!((outcome.counts.replies, outcome.whole_run.replies), (4, 8));
         assert_eq!((outcome.replies_in_schedule, outcome.good_in_schedule), (4, 2));
         assert_eq!((outcome.times.response.count(), outcome.good_response.count()), (4, 2));
+    }
+
+    #[test]
+    fn a_plan_that_ends_before_its_schedule_has_no_replies_after_it() {
+        let mut recorder = Recorder::new();
+        recorder.begin(0, 0, u64::MAX, false);
+        recorder.plan_ends_ns = 300;
+        for last_byte_ns in [299, 300, 5000] {
+            let timestamps = Timestamps { planned_ns: 250, last_byte_ns, ..Timestamps::default() };
+            recorder.replied(&timestamps, RequestId(0), 200);
+        }
+        let outcome = recorder.into_outcome();
+        assert_eq!((outcome.counts.replies, outcome.replies_in_schedule), (3, 1));
     }
 }

@@ -19,6 +19,9 @@ pub(super) struct SecondMeter {
     cpu_before: Usage,
     cpu_before_second: Usage,
     busiest: f64,
+    /// Start of the measured time, and the CPU share from then until nothing more was begun.
+    measured_from_ns: u64,
+    while_planned: Option<f64>,
     /// Largest number of connections open at once.
     pub(super) open_max: u64,
 }
@@ -34,8 +37,18 @@ impl SecondMeter {
     pub(super) fn skip_warm_up(&mut self, now_ns: u64) {
         if self.measure_from_ns.is_some_and(|from_ns| from_ns <= now_ns) {
             self.measure_from_ns = None;
+            self.measured_from_ns = now_ns;
             self.cpu_before = thread_usage();
             self.cpu_before_second = self.cpu_before;
+        }
+    }
+
+    /// Notes that nothing more is begun, the first time that it is called.
+    pub(super) fn end_plan(&mut self, now_ns: u64) {
+        if self.while_planned.is_none() && self.measure_from_ns.is_none() {
+            let used_ns = total_ns(thread_usage()).saturating_sub(total_ns(self.cpu_before));
+            let passed_ns = now_ns.saturating_sub(self.measured_from_ns).max(1);
+            self.while_planned = Some(used_ns as f64 / passed_ns as f64);
         }
     }
 
@@ -55,7 +68,6 @@ impl SecondMeter {
         second.second = self.seconds;
         second.length_ns = passed_ns.min(SECOND_NS);
         let cpu = thread_usage();
-        let total_ns = |usage: Usage| usage.user_ns + usage.system_ns;
         let cpu_ns = total_ns(cpu).saturating_sub(total_ns(self.cpu_before_second));
         self.cpu_before_second = cpu;
         let busy = cpu_ns as f64 / passed_ns as f64;
@@ -75,6 +87,11 @@ impl SecondMeter {
             user_ns: cpu.user_ns.saturating_sub(self.cpu_before.user_ns),
             system_ns: cpu.system_ns.saturating_sub(self.cpu_before.system_ns),
             busiest: self.busiest,
+            while_planned: self.while_planned.unwrap_or(0.0),
         }
     }
+}
+
+fn total_ns(usage: Usage) -> u64 {
+    usage.user_ns + usage.system_ns
 }

@@ -171,6 +171,7 @@ impl<'a, S: Stack> Worker<'a, S> {
         self.pacer.arrivals.begin(start_ns, end_ns, self.clock.now_ns());
         while !self.pacer.is_over(self.slots.taken()) && !stop.load(Ordering::Relaxed) {
             self.begin_due();
+            self.context.recorder.plan_ends_ns = self.pacer.arrivals.ends_ns;
             let now_ns = self.clock.now_ns();
             self.wait_until(self.wake_ns(now_ns));
             self.handle_events();
@@ -246,6 +247,9 @@ impl<'a, S: Stack> Worker<'a, S> {
         if self.pacer.is_too_late(end_ns, now_ns) {
             self.skip(u64::MAX);
         }
+        if self.pacer.arrivals.is_over || now_ns >= end_ns {
+            self.meter.end_plan(now_ns);
+        }
         if self.pacer.arrivals.is_over && now_ns >= end_ns {
             while let Some(slot) = self.pacer.take_thinking() {
                 let action = self.connections[slot as usize].exchange.end(SocketUse::Close);
@@ -290,6 +294,17 @@ impl<'a, S: Stack> Worker<'a, S> {
         }
     }
 
+    /// Counts as begun and abandoned what waits for a shared connection, as what is in flight: that
+    /// it waited was the server's doing.
+    fn abandon_queued(&mut self) {
+        while let Some(arrival) = self.pacer.take_queued() {
+            self.context.recorder.refused(arrival.planned_ns, 1);
+            let counts = self.context.recorder.counts_at(arrival.planned_ns);
+            counts.arrivals += 1;
+            counts.abandoned += 1;
+        }
+    }
+
     fn end_second(&mut self, now_ns: u64, out: &Sender<Message>) {
         let mut second = self.context.recorder.take_second(self.seconds.take());
         second.open = self.open + self.background.open;
@@ -313,6 +328,7 @@ impl<'a, S: Stack> Worker<'a, S> {
             self.close(slot);
         }
         if interrupted {
+            self.abandon_queued();
             // One that has only just fallen due was not missed.
             self.skip(now_ns.saturating_sub(JUST_DUE_NS));
             self.pacer.arrivals.end(now_ns);

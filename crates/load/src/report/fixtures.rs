@@ -21,7 +21,12 @@ pub(super) fn outcome() -> RunOutcome {
         elapsed_ns: 12_000 * MS,
         open_max: 42,
         open_limit: 1_000,
-        threads: vec![ThreadCpu { user_ns: 1_000 * MS, system_ns: 2_000 * MS, busiest: 0.5 }],
+        threads: vec![ThreadCpu {
+            user_ns: 1_000 * MS,
+            system_ns: 2_000 * MS,
+            busiest: 0.5,
+            while_planned: 0.3,
+        }],
         ..RunOutcome::default()
     };
     let timestamps = Timestamps {
