@@ -12,7 +12,7 @@ use quick_cache::sync::Cache as Bounded;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 
 use crate::flights::Flights;
-use crate::{Fields, Flight, Joined, Landed, Stored, selectors};
+use crate::{Fields, Flight, Joined, Landed, Selector, Stored, selectors};
 
 /// Maximum number of variants of a key; the oldest goes.
 const VARIANTS_MAX: usize = 16;
@@ -106,12 +106,77 @@ impl Drop for Reservation {
 }
 
 /// Value of a key.
-#[derive(Clone)]
-enum Slot {
+#[derive(Clone, Default)]
+struct Slot {
     /// Replies, the latest first.
-    Variants(Arc<[Arc<Stored>]>),
-    /// None could be stored.
-    Pass { until_ns: u64, with_cookies_only: bool },
+    variants: Arc<[Arc<Stored>]>,
+    /// Memories of those that could not be stored, the latest first.
+    passes: Option<Arc<[Pass]>>,
+}
+
+/// The memory of a reply that could not be stored.
+#[derive(Clone)]
+struct Pass {
+    /// Values of the fields that selected among the replies of the key, as the request had them.
+    selecting: Box<[u8]>,
+    /// Fields that the reply itself says it was selected by.
+    selectors: Box<[Selector]>,
+    until_ns: u64,
+    with_cookies_only: bool,
+}
+
+impl Slot {
+    fn find(&self, request: &(impl Fields + ?Sized), now_ns: u64) -> Found {
+        let is_it = |stored: &&Arc<Stored>| selectors::match_request(&stored.selectors, request);
+        let stored = self.variants.iter().find(is_it);
+        let is_fresh = stored.is_some_and(|stored| now_ns < stored.fresh_until_ns);
+        match stored {
+            _ if !is_fresh && self.passes(request, now_ns) => Found::Pass,
+            Some(stored) => Found::Stored(Arc::clone(stored)),
+            None if self.variants.is_empty() => Found::Nothing,
+            None => Found::OtherVariants,
+        }
+    }
+
+    fn passes(&self, request: &(impl Fields + ?Sized), now_ns: u64) -> bool {
+        let Some(passes) = &self.passes else { return false };
+        let selecting = self.selecting(request);
+        passes.iter().any(|pass| {
+            let is_meant = !pass.with_cookies_only || request.value(b"cookie").is_some();
+            is_meant
+                && now_ns < pass.until_ns
+                && *pass.selecting == *selecting
+                && selectors::match_request(&pass.selectors, request)
+        })
+    }
+
+    /// Returns the values that a request has for the fields that select among the replies, as far
+    /// as those are known.
+    fn selecting(&self, request: &(impl Fields + ?Sized)) -> Vec<u8> {
+        let mut selecting = Vec::new();
+        if let Some(latest) = self.variants.first() {
+            selectors::write_values(&mut selecting, &latest.selectors, request);
+        }
+        selecting
+    }
+
+    /// Adds a reply, in place of one that was selected alike.
+    fn store(&mut self, stored: &Arc<Stored>) {
+        let is_other = |other: &&Arc<Stored>| other.selectors != stored.selectors;
+        let others = self.variants.iter().filter(is_other).take(VARIANTS_MAX - 1).cloned();
+        self.variants = std::iter::once(Arc::clone(stored)).chain(others).collect();
+    }
+
+    /// Adds a memory, in place of one of requests that were alike.
+    fn pass(&mut self, new: Pass, now_ns: u64) {
+        let before = self.passes.take().unwrap_or_default();
+        let is_alike =
+            |pass: &Pass| (&pass.selecting, &pass.selectors) == (&new.selecting, &new.selectors);
+        let is_kept = |pass: &&Pass| !is_alike(pass) && now_ns < pass.until_ns;
+        let others: Vec<Pass> =
+            before.iter().filter(is_kept).take(VARIANTS_MAX - 1).cloned().collect();
+        self.passes = Some(std::iter::once(new).chain(others).collect());
+    }
 }
 
 impl<W: PartialEq> Cache<W> {
@@ -160,29 +225,15 @@ impl<W: PartialEq> Cache<W> {
     /// Searches for a reply to a request.
     #[must_use]
     pub fn find(&self, key: &[u8], request: &(impl Fields + ?Sized), now_ns: u64) -> Found {
-        match self.slots.get(key) {
-            None => Found::Nothing,
-            Some(Slot::Pass { until_ns, with_cookies_only }) => {
-                let is_meant = !with_cookies_only || request.value(b"cookie").is_some();
-                if now_ns < until_ns && is_meant { Found::Pass } else { Found::Nothing }
-            }
-            Some(Slot::Variants(variants)) => variants
-                .iter()
-                .find(|stored| selectors::match_request(&stored.selectors, request))
-                .map_or(Found::OtherVariants, |stored| Found::Stored(Arc::clone(stored))),
-        }
+        self.slots.get(key).map_or(Found::Nothing, |slot| slot.find(request, now_ns))
     }
 
     /// Joins those who ask the origin for a key, or leads them. It follows only requests that are
     /// selected alike, as far as is known.
     #[must_use]
     pub fn join(&self, key: &[u8], request: &(impl Fields + ?Sized), who: W) -> Joined {
-        let mut selecting = Vec::new();
-        if let Some(Slot::Variants(variants)) = self.slots.peek(key)
-            && let Some(latest) = variants.first()
-        {
-            selectors::write_values(&mut selecting, &latest.selectors, request);
-        }
+        let selecting = self.slots.peek(key).map(|slot| slot.selecting(request));
+        let selecting = selecting.unwrap_or_default();
         self.flights.lock().join(key, &selecting, who)
     }
 
@@ -210,40 +261,43 @@ impl<W: PartialEq> Cache<W> {
         let mut flights = self.flights.lock();
         let Landed { followers, is_current } = flights.land(flight);
         if let Some(stored) = stored.filter(|_| is_current) {
-            self.insert(flight.key(), &stored);
+            self.change(flight.key(), |slot| slot.store(&stored));
         }
         followers
     }
 
     /// Ends a flight whose reply may not be stored: those who follow, and those to come that it
-    /// stands for, go on by themselves. Replies to other requests for the same stay while any of
-    /// them is fresh: one client that asks for what cannot be stored does not take them from all.
+    /// stands for, go on by themselves for a while, unless a fresh reply answers them. It stands
+    /// for nobody whose request is selected otherwise, by what is stored or by `selectors`, the
+    /// reply's own: one client that asks for what cannot be stored does not keep what can be from
+    /// the others.
     #[must_use]
-    pub fn pass(&self, flight: &Flight, recurs: Recurrence, now_ns: u64) -> Vec<W> {
+    pub fn pass(
+        &self,
+        flight: &Flight,
+        recurs: Recurrence,
+        selectors: Box<[Selector]>,
+        now_ns: u64,
+    ) -> Vec<W> {
         let mut flights = self.flights.lock();
         let followers = flights.land(flight).followers;
-        if recurs != Recurrence::Never && !self.has_fresh(flight.key(), now_ns) {
-            let until_ns = now_ns.saturating_add(PASS_NS);
-            let with_cookies_only = recurs == Recurrence::WithCookies;
-            self.put(flight.key(), Slot::Pass { until_ns, with_cookies_only });
+        if recurs != Recurrence::Never {
+            let pass = Pass {
+                selecting: flight.selecting().into(),
+                selectors,
+                until_ns: now_ns.saturating_add(PASS_NS),
+                with_cookies_only: recurs == Recurrence::WithCookies,
+            };
+            self.change(flight.key(), |slot| slot.pass(pass, now_ns));
         }
         followers
-    }
-
-    fn has_fresh(&self, key: &[u8], now_ns: u64) -> bool {
-        match self.slots.peek(key) {
-            Some(Slot::Variants(variants)) => {
-                variants.iter().any(|stored| now_ns < stored.fresh_until_ns)
-            }
-            _ => false,
-        }
     }
 
     /// Removes all replies of a key, and those on their way; returns whether there were any.
     pub fn remove(&self, key: &[u8]) -> bool {
         let mut flights = self.flights.lock();
         flights.outdate(key);
-        matches!(self.slots.remove(key), Some((_, Slot::Variants(_))))
+        self.slots.remove(key).is_some_and(|(_, slot)| !slot.variants.is_empty())
     }
 
     /// Evicts replies of at least `bytes`, the least useful first, or all.
@@ -268,19 +322,10 @@ impl<W: PartialEq> Cache<W> {
         CacheTotals { evicted, stored_bytes: self.slots.weight() }
     }
 
-    /// Adds a reply to the variants of its key, in place of one that was selected alike.
-    fn insert(&self, key: &[u8], stored: &Arc<Stored>) {
-        let before = match self.slots.peek(key) {
-            Some(Slot::Variants(variants)) => variants,
-            _ => Arc::from([]),
-        };
-        let is_other = |other: &&Arc<Stored>| other.selectors != stored.selectors;
-        let others = before.iter().filter(is_other).take(VARIANTS_MAX - 1).cloned();
-        let variants = std::iter::once(Arc::clone(stored)).chain(others).collect();
-        self.put(key, Slot::Variants(variants));
-    }
-
-    fn put(&self, key: &[u8], slot: Slot) {
+    /// Changes what a key has; the lock of the flights is held.
+    fn change(&self, key: &[u8], change: impl FnOnce(&mut Slot)) {
+        let mut slot = self.slots.peek(key).unwrap_or_default();
+        change(&mut slot);
         let mut evicted = 0;
         self.slots.insert_with_lifecycle(key.into(), slot, &mut evicted);
         self.evicted.fetch_add(evicted, Ordering::Relaxed);
@@ -298,12 +343,14 @@ struct Weigher;
 
 impl Weighter<Box<[u8]>, Slot> for Weigher {
     fn weight(&self, key: &Box<[u8]>, slot: &Slot) -> u64 {
-        let value = match slot {
-            Slot::Variants(variants) => {
-                variants.iter().map(|stored| stored.memory_bytes() + SLOT_BYTES).sum()
-            }
-            Slot::Pass { .. } => 0,
+        let stored = |stored: &Arc<Stored>| stored.memory_bytes() + SLOT_BYTES;
+        let variants: usize = slot.variants.iter().map(stored).sum();
+        let pass = |pass: &Pass| {
+            let fields: usize = pass.selectors.iter().map(Selector::memory_bytes).sum();
+            pass.selecting.len() + fields + size_of::<Pass>()
         };
+        let passes: usize = slot.passes.iter().flat_map(|all| all.iter()).map(pass).sum();
+        let value = variants + passes;
         (key.len() + value + SLOT_BYTES) as u64
     }
 }

@@ -123,6 +123,12 @@ impl Flight {
         &self.key
     }
 
+    /// Returns the values of the fields that select among the replies of the key, as far as they
+    /// are known.
+    pub(crate) fn selecting(&self) -> &[u8] {
+        &self.selecting
+    }
+
     /// Returns whether nobody can follow it.
     #[must_use]
     pub fn is_alone(&self) -> bool {

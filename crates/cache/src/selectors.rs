@@ -11,6 +11,14 @@ pub struct Selector {
     pub value: Option<Box<[u8]>>,
 }
 
+impl Selector {
+    /// Returns the memory that it takes, bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let value = self.value.as_ref().map_or(0, |value| value.len());
+        size_of::<Self>() + self.name.len() + value
+    }
+}
+
 /// Returns the selectors of a reply to a request; `None` if it has `Vary: *`, which no other
 /// request matches.
 pub(crate) fn of(

@@ -96,7 +96,9 @@ impl<R: Fields + ?Sized> Reply<'_, R> {
         Some(self.stored(freshness, selectors, body))
     }
 
-    fn selectors(&self) -> Option<Box<[Selector]>> {
+    /// Returns the fields of the request that it was selected by; `None` if it has `Vary: *`.
+    #[must_use]
+    pub fn selectors(&self) -> Option<Box<[Selector]>> {
         selectors::of(self.request, self.fields)
     }
 

@@ -82,37 +82,56 @@ fn what_could_not_be_stored_is_remembered_for_a_while() {
     let cache = cache(1 << 20);
     let flight = lead(cache.join(b"k", &lines(""), 1));
     assert_eq!(cache.join(b"k", &lines(""), 2), Joined::Follows);
-    assert_eq!(cache.pass(&flight, Recurrence::Always, NOW_NS), [2]);
+    assert_eq!(cache.pass(&flight, Recurrence::Always, [].into(), NOW_NS), [2]);
     assert!(matches!(find(&cache, &lines("")), Found::Pass));
     let later = cache.find(b"k", &lines(""), NOW_NS + 120 * SECOND_NS);
     assert!(matches!(later, Found::Nothing));
     // A failure says nothing about the next reply.
     put(&cache, b"k", &reply("", FRESH));
     let flight = lead(cache.join(b"k", &lines(""), 1));
-    assert!(cache.pass(&flight, Recurrence::Never, NOW_NS + 61 * SECOND_NS).is_empty());
+    assert!(cache.pass(&flight, Recurrence::Never, [].into(), NOW_NS + 61 * SECOND_NS).is_empty());
     assert!(matches!(find(&cache, &lines("")), Found::Stored(_)));
 }
 
 #[test]
-fn what_could_not_be_stored_takes_no_fresh_reply_from_others() {
+fn what_could_not_be_stored_stands_for_requests_that_are_selected_alike() {
     let cache = cache(1 << 20);
-    let (one, other) = (lines("A: 1"), lines("A: 2"));
+    let (one, other, third) = (lines("A: 1"), lines("A: 2"), lines("A: 3"));
     put(&cache, b"k", &reply("A: 1", "Cache-Control: max-age=60\nVary: A"));
     let flight = lead(cache.join(b"k", &other, 1));
-    assert!(cache.pass(&flight, Recurrence::Always, NOW_NS + 59 * SECOND_NS).is_empty());
+    assert!(cache.pass(&flight, Recurrence::Always, [].into(), NOW_NS).is_empty());
     assert!(matches!(find(&cache, &one), Found::Stored(_)));
-    assert!(matches!(find(&cache, &other), Found::OtherVariants));
-    // Stale ones are in nobody's way, and would have each request wait for the one before.
-    let flight = lead(cache.join(b"k", &other, 1));
-    assert!(cache.pass(&flight, Recurrence::Always, NOW_NS + 60 * SECOND_NS).is_empty());
-    assert!(matches!(find(&cache, &one), Found::Pass));
+    assert!(matches!(find(&cache, &other), Found::Pass));
+    assert!(matches!(find(&cache, &third), Found::OtherVariants));
+    // The stale one is found too, until it cannot be brought up to date; a fresh one always is.
+    let at = |s: u64| cache.find(b"k", &one, NOW_NS + s * SECOND_NS);
+    assert!(matches!(at(60), Found::Stored(_)));
+    let flight = lead(cache.join(b"k", &one, 1));
+    assert!(cache.pass(&flight, Recurrence::Always, [].into(), NOW_NS + 60 * SECOND_NS).is_empty());
+    assert!(matches!(at(59), Found::Stored(_)));
+    assert!(matches!(at(60), Found::Pass));
+    assert!(matches!(at(180), Found::Stored(_)));
+    assert!(matches!(find(&cache, &other), Found::Pass));
+}
+
+#[test]
+fn what_could_not_be_stored_stands_for_those_that_its_own_vary_selects() {
+    let cache = cache(1 << 20);
+    // Nothing is stored yet that would tell what selects.
+    let flight = lead(cache.join(b"k", &lines("Accept: x/y"), 1));
+    let selectors =
+        with_reply("Accept: x/y", 406, "Vary: Accept", |reply| reply.selectors().unwrap());
+    let followers = cache.pass(&flight, Recurrence::Always, selectors, NOW_NS);
+    assert!(followers.is_empty());
+    assert!(matches!(find(&cache, &lines("Accept: x/y")), Found::Pass));
+    assert!(matches!(find(&cache, &lines("Accept: text/html")), Found::Nothing));
 }
 
 #[test]
 fn what_could_not_be_stored_for_its_cookies_stands_for_requests_with_cookies() {
     let cache = cache(1 << 20);
     let flight = lead(cache.join(b"k", &lines("Cookie: a=b"), 1));
-    assert!(cache.pass(&flight, Recurrence::WithCookies, NOW_NS).is_empty());
+    assert!(cache.pass(&flight, Recurrence::WithCookies, [].into(), NOW_NS).is_empty());
     assert!(matches!(find(&cache, &lines("Cookie: c=d")), Found::Pass));
     assert!(matches!(find(&cache, &lines("")), Found::Nothing));
     put(&cache, b"k", &reply("", FRESH));

@@ -27,13 +27,28 @@ fn what_cannot_be_stored_takes_nothing_from_others() {
         if received.fields("accept") == ["text/html"] {
             reply_with("Vary: Accept\r\nCache-Control: max-age=60\r\n", b"page")
         } else {
-            b"HTTP/1.1 406 Not Acceptable\r\nContent-Length: 0\r\n\r\n".to_vec()
+            b"HTTP/1.1 406 Not Acceptable\r\nVary: Accept\r\nContent-Length: 0\r\n\r\n".to_vec()
         }
     });
     let server = caching(&origin, &[]);
+    assert_eq!(server.get_with("/", &["Accept: x/y"]).status, 406);
     assert_eq!(server.get_with("/", &["Accept: text/html"]).text(), "page");
     assert_eq!(server.get_with("/", &["Accept: x/y"]).status, 406);
     assert!(is_hit(&server.get_with("/", &["Accept: text/html"])));
+}
+
+#[test]
+fn what_a_trusted_proxy_says_selects_and_what_others_say_does_not() {
+    let origin = counting("Cache-Control: max-age=60\r\nVary: X-Forwarded-Proto\r\n");
+    let secure = ["X-Forwarded-Proto: https"];
+    let trusting = caching(&origin, &["--trusted-proxy", "127.0.0.0/8"]);
+    assert_eq!(trusting.get_with("/", &secure).text(), "reply 0");
+    assert!(is_hit(&trusting.get_with("/", &secure)));
+    assert_eq!(trusting.get("/").text(), "reply 1");
+    // It is dropped, so that both ask for the same.
+    let server = caching(&origin, &[]);
+    assert_eq!(server.get_with("/", &secure).text(), "reply 2");
+    assert!(is_hit(&server.get("/")) && is_hit(&server.get_with("/", &secure)));
 }
 
 #[test]

@@ -6,6 +6,9 @@ use crate::grammar::{elements, field_line, trim_ows};
 /// 7.6.3). A loop of proxies shows by it.
 pub const VIA: &[u8] = b"Via: 1.1 weir\r\n";
 
+/// Maximum number of a Connection field's options that are looked for in the head.
+const OPTIONS_MAX: usize = 16;
+
 /// Iterates over the field lines of a complete head that was checked before, as names and values.
 /// Empty lines in front of it are skipped, and so is its first line.
 pub fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
@@ -29,32 +32,32 @@ pub fn lines_passed_on(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 }
 
 /// Returns whether a Connection field of a head names another field of it, which is not passed on
-/// because of that (RFC 9110 section 7.6.1).
+/// because of that (RFC 9110 section 7.6.1). One that names more than anybody does is taken for it:
+/// for each name the head is read.
 #[must_use]
 pub fn keeps_fields(head: &[u8], connection: &[u8]) -> bool {
-    elements(connection).any(|option| {
-        let is = |known: &[u8]| option.eq_ignore_ascii_case(known);
-        let is_about_here = is(b"close") || ends_here(option);
+    let mut options = elements(connection).filter(|option| !option.is_empty());
+    let names_one = options.by_ref().take(OPTIONS_MAX).any(|option| {
+        let is_about_here = option.eq_ignore_ascii_case(b"close") || ends_here(option);
         !is_about_here && lines(head).any(|(name, _)| name.eq_ignore_ascii_case(option))
-    })
+    });
+    names_one || options.next().is_some()
 }
 
-/// Returns whether a reply was selected (RFC 9110 section 12.5.5) by what the other server was told
-/// of the client, and not by what the head of its request shows: its address, the time, or a field
-/// that counts only if a trusted proxy says it.
+/// Returns whether a reply was selected (RFC 9110 section 12.5.5) by what the other server is told
+/// of each client, which the head of the client's request does not show: its address, the time.
 #[must_use]
-pub fn depends_on_client(reply: &[u8], request: &[u8]) -> bool {
+pub fn depends_on_client(reply: &[u8]) -> bool {
     let is_vary = |name: &[u8]| name.eq_ignore_ascii_case(b"vary");
     let values = lines(reply).filter(|(name, _)| is_vary(name)).map(|(_, value)| value);
     values.flat_map(elements).any(|name| {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-        let is_of_one = match name.len() {
+        match name.len() {
             9 => is(b"forwarded"),
             12 => is(b"x-request-id"),
             15 => is(b"x-forwarded-for") || is(b"x-request-start"),
             _ => false,
-        };
-        is_of_one || is_forwarded(name) && lines(request).any(|(asked, _)| is(asked))
+        }
     })
 }
 
@@ -190,7 +193,7 @@ pub(super) fn is_ambiguous(name: &[u8]) -> bool {
 }
 
 /// Returns whether a field says where a request comes from, which only a trusted proxy may.
-pub(super) fn is_forwarded(name: &[u8]) -> bool {
+pub fn is_forwarded(name: &[u8]) -> bool {
     let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
     match name.len() {
         9 => is(b"forwarded") || is(b"x-real-ip"),

@@ -468,22 +468,21 @@ fn a_field_that_connection_names_is_kept_from_the_other_server() {
     };
     assert!(keeps("origin") && keeps("close, Origin"));
     assert!(!(keeps("close") || keeps("keep-alive, TE") || keeps("Cookie") || keeps("")));
+    // Empty elements are nothing, and very many are not looked for one by one.
+    assert!(!keeps(&",".repeat(50_000)) && !keeps(&"a,".repeat(16)) && keeps(&"a,".repeat(17)));
 }
 
 #[test]
-fn a_reply_may_depend_on_what_was_said_of_the_client() {
-    let depends = |vary: &str, asked: &str| {
+fn a_reply_may_depend_on_what_is_said_of_each_client() {
+    let depends = |vary: &str| {
         let reply = format!("HTTP/1.1 200 OK\r\nVary: Accept\r\nvary: {vary}\r\n\r\n");
-        let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{asked}\r\n");
-        depends_on_client(reply.as_bytes(), request.as_bytes())
+        depends_on_client(reply.as_bytes())
     };
     for always in ["Forwarded", "Origin, x-forwarded-for", "X-Request-Start", "X-Request-ID"] {
-        assert!(depends(always, ""), "{always}");
+        assert!(depends(always), "{always}");
     }
-    // What is said of every client without TLS is known by that.
-    assert!(!depends("X-Forwarded-Proto", "") && !depends("X-Real-IP", ""));
-    assert!(depends("X-Forwarded-Proto", "x-forwarded-proto: https\r\n"));
-    assert!(!depends("Origin", "x-forwarded-proto: https\r\n"));
+    // What is said of all clients without TLS is known by that.
+    assert!(!depends("X-Forwarded-Proto") && !depends("X-Real-IP, Origin"));
 }
 
 #[test]

@@ -164,6 +164,8 @@ pub(crate) struct CachePart {
     pub key: Box<[u8]>,
     /// Head of the client's request, to answer it from the cache.
     pub head: Box<[u8]>,
+    /// True if the client's word on where the request comes from is passed on.
+    pub is_trusted: bool,
     /// The flight that it leads.
     pub flight: Option<Flight>,
     /// True if the whole is asked for, so that the reply may be stored.

@@ -113,12 +113,22 @@ struct Asked<'r, 'b> {
     landing: Option<Landing>,
 }
 
-/// Asks the cache about a request to an upstream, by a client with or without TLS. `landing`: the
-/// end of its wait for the reply to another. `may_act`: it may be forwarded, or wait, now.
+/// Where a request goes, and by what kind of client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Course {
+    pub upstream: usize,
+    /// True if the client speaks TLS.
+    pub is_tls: bool,
+    /// True if the client's word on where a request comes from is passed on.
+    pub is_trusted: bool,
+}
+
+/// Asks the cache about a request to an upstream. `landing`: the end of its wait for the reply to
+/// another. `may_act`: it may be forwarded, or wait, now.
 pub(super) fn consult(
     request: &Request<'_>,
     head: &[u8],
-    (upstream, is_tls): (usize, bool),
+    course: Course,
     landing: Option<Landing>,
     may_act: bool,
     context: &mut WorkerContext,
@@ -128,9 +138,10 @@ pub(super) fn consult(
         return Consulted::Forward(None);
     }
     let mut key = std::mem::take(&mut context.cache_key);
+    let Course { upstream, is_tls, is_trusted } = course;
     write_key(&mut key, upstream, is_tls, request.host.unwrap_or_default(), path, query);
-    let asks = Asks::of(head);
-    let asked = Asked { request, head: Head(head), upstream, is_tls, key: &key, asks, landing };
+    let (asks, head) = (Asks::of(head), Head { head, is_trusted });
+    let asked = Asked { request, head, upstream, is_tls, key: &key, asks, landing };
     let consulted = asked.consult(may_act, context);
     context.cache_key = key;
     consulted
@@ -273,8 +284,10 @@ impl Asked<'_, '_> {
             Some(Joined::Leads(flight)) => {
                 let mut part = self.part(why, true, stale);
                 part.flight = Some(flight);
+                // Nobody vouches for it.
+                part.is_trusted = false;
                 let target = (self.upstream, self.is_tls);
-                background::begin(self.request, self.head.0, target, part, context);
+                background::begin(self.request, self.head.head, target, part, context);
             }
             // Nobody waits in this place.
             Some(Joined::Follows) => upstreams.leave(self.key, client, serial),
@@ -290,7 +303,8 @@ impl Asked<'_, '_> {
         CachePart {
             why,
             key: self.key.into(),
-            head: self.head.0.into(),
+            head: self.head.head.into(),
+            is_trusted: self.head.is_trusted,
             flight: None,
             stores,
             is_typical: !self.asks.is_authorized,

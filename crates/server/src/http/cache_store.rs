@@ -71,12 +71,13 @@ impl Forward {
                 return "";
             }
         }
-        let without_content = |reply: &Reply<'_, Head<'_>>| {
-            (reply.store(Arc::from([])), reply.is_kept_out_by_cookies())
+        let judge = |reply: &Reply<'_, Head<'_>>| {
+            let stored = reply.store(Arc::from([]));
+            (stored, reply.is_kept_out_by_cookies(), reply.selectors().unwrap_or_default())
         };
-        let (reply, is_for_cookies) = with_reply(part, head, received_ns, context, without_content);
-        let is_for_client = depends_on_client(head, &part.head);
-        let reply = reply.filter(|_| !is_for_client);
+        let (reply, is_for_cookies, selectors) =
+            with_reply(part, head, received_ns, context, judge);
+        let reply = reply.filter(|_| !depends_on_client(head));
         let cache = context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
         let bytes_max = cache
             .filter(|_| reply.is_some() && !context.memory.is_short())
@@ -88,13 +89,11 @@ impl Forward {
             let is_kind = bytes_max.is_none() && !context.memory.is_short();
             let recurs = match () {
                 () if !(part.is_typical && is_kind && status < 500) => Recurrence::Never,
-                // What one client says is not what others will.
-                () if is_for_client && !depends_on_client(head, b"") => Recurrence::Never,
                 () if is_for_cookies => Recurrence::WithCookies,
                 () => Recurrence::Always,
             };
             if let (Some(flight), Some(upstreams)) = (part.flight.take(), &mut context.upstreams) {
-                upstreams.pass(&flight, recurs, received_ns);
+                upstreams.pass(&flight, recurs, selectors, received_ns);
             }
             return "";
         };
@@ -169,11 +168,14 @@ impl Forward {
         if part.copying.is_none() || self.exchange.copied_bytes().is_some() {
             return;
         }
-        part.copying = None;
+        let Some(copying) = part.copying.take() else { return };
+        let selectors = with_reply(part, &copying.head, copying.received_ns, context, |reply| {
+            reply.selectors().unwrap_or_default()
+        });
         if let (Some(flight), Some(upstreams)) = (part.flight.take(), &mut context.upstreams) {
             let is_too_large = context.memory.level() < MemoryLevel::Connections;
             let recurs = if is_too_large { Recurrence::Always } else { Recurrence::Never };
-            upstreams.pass(&flight, recurs, unix_ns);
+            upstreams.pass(&flight, recurs, selectors, unix_ns);
         }
     }
 
@@ -254,7 +256,7 @@ fn with_reply<T>(
     let status_line = [b"HTTP/1.1 ", code, b" ", reason.trim_ascii_start(), b"\r\n"].concat();
     let heuristic = context.config.cache.as_ref().map_or(0.0, |cache| cache.bounds.heuristic);
     use_reply(&Reply {
-        request: &Head(&part.head),
+        request: &Head { head: &part.head, is_trusted: part.is_trusted },
         status,
         status_line: &status_line,
         fields: &fields,

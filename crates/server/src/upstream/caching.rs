@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use weir_cache::{Cache, Fields, Flight, Joined, Recurrence, Stored};
+use weir_cache::{Cache, Fields, Flight, Joined, Recurrence, Selector, Stored};
 use weir_dispatch::readiness::Token;
 
 use super::Upstreams;
@@ -43,9 +43,15 @@ impl Upstreams {
     }
 
     /// Ends a flight whose reply may not be stored, and tells all who wait at once. `recurs`: those
-    /// to come that it stands for.
-    pub(crate) fn pass(&mut self, flight: &Flight, recurs: Recurrence, unix_ns: u64) {
-        let followers = self.cache().map(|cache| cache.pass(flight, recurs, unix_ns));
+    /// to come that it stands for, of those that these fields select.
+    pub(crate) fn pass(
+        &mut self,
+        flight: &Flight,
+        recurs: Recurrence,
+        selectors: Box<[Selector]>,
+        unix_ns: u64,
+    ) {
+        let followers = self.cache().map(|cache| cache.pass(flight, recurs, selectors, unix_ns));
         self.release(&followers.unwrap_or_default(), Brought::Unstored);
     }
 

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use weir_cache::Stored;
 use weir_http1::forward::max_forwards;
 use weir_http1::{Method, Request, Status};
+use weir_sys::socket;
 
 use super::{Action, Connection, Flow, State};
 use crate::context::WorkerContext;
 use crate::context::forwarded::{Answered, CachePart, END_WITH_REQUEST_NS, Forward};
-use crate::http::cache_lookup::{self, Consulted};
+use crate::http::cache_lookup::{self, Consulted, Course};
 use crate::http::forward_failure::{Failure, Limit};
 use crate::http::response::{self, Instead};
 use crate::sites::ruling::Verdict;
@@ -60,9 +61,11 @@ impl Connection {
     ) -> ControlFlow<Flow, (Arc<Stored>, &'static str)> {
         let may_act = self.output.is_none();
         let (head, _) = input.split_at(request.head_len);
-        let to = (upstream, self.is_tls);
+        let is_known = self.peer != socket::UNKNOWN_PEER;
+        let is_trusted = is_known && context.config.trusts(self.peer.ip());
+        let course = Course { upstream, is_tls: self.is_tls, is_trusted };
         ControlFlow::Break(
-            match cache_lookup::consult(request, head, to, self.landing, may_act, context) {
+            match cache_lookup::consult(request, head, course, self.landing, may_act, context) {
                 Consulted::Stored(stored, says) => return ControlFlow::Continue((stored, says)),
                 Consulted::Forward(cache) => self.forward(request, input, upstream, cache, context),
                 Consulted::Wait(wait) => {
