@@ -47,12 +47,12 @@ pub(crate) fn open(
     let (mut passed, is_successor) = (Vec::new(), predecessor.is_some());
     if let Some(predecessor) = predecessor {
         passed = std::mem::take(&mut predecessor.passed);
-        listeners.take_all(config, &mut passed)?;
+        listeners.take_or_leave(config, &mut passed)?;
         predecessor.leave_rest(passed);
     } else if config.inherited > 0 {
         listeners.inherit(config, Vec::new())?;
     } else {
-        listeners.take_all(config, &mut passed)?;
+        listeners.take_or_leave(config, &mut passed)?;
     }
     config.tls_port = listeners.tls_port();
     let is_own = |socket: &&KeptSocket| !(is_successor && socket.listens);
@@ -61,21 +61,26 @@ pub(crate) fn open(
 }
 
 /// Lets the TCP sockets that were bound here listen. From then on the kernel puts connections into
-/// their queues, also where other sockets listen on the same address (SO_REUSEPORT).
+/// their queues, also where other sockets listen on the same address (SO_REUSEPORT): those come
+/// last, because connections are lost there if another fails.
 pub(crate) fn listen(kept: &mut [KeptSocket], listenq: i32) -> Result<(), Error> {
-    for KeptSocket { address, fd, listens, .. } in kept.iter_mut().filter(|each| !each.listens) {
-        socket::listen(fd.as_fd(), listenq)
-            .map_err(|error| Error(format!("cannot listen on {address}: {error}")))?;
-        *listens = true;
+    let shared: Vec<Address> =
+        kept.iter().filter(|each| each.listens).map(|each| each.address.clone()).collect();
+    for is_shared in [false, true] {
+        let is_next =
+            |each: &&mut KeptSocket| !each.listens && shared.contains(&each.address) == is_shared;
+        for KeptSocket { address, fd, listens, .. } in kept.iter_mut().filter(is_next) {
+            socket::listen(fd.as_fd(), listenq)
+                .map_err(|error| Error(format!("cannot listen on {address}: {error}")))?;
+            *listens = true;
+        }
     }
     Ok(())
 }
 
-/// Gives sockets taken over the time limit of this server, and lifts what their last owner has left
-/// there: a filter, and the bound of the queue. To be called once that has closed them. A service
-/// manager's socket is neither filtered nor bounded.
+/// Lifts what the last owner of a socket has left there: a filter, and the bound of its queue. A
+/// service manager's socket is left alone.
 pub(crate) fn renew(kept: &[KeptSocket], config: &Config) {
-    set_user_timeouts(kept.iter(), config);
     for socket in kept.iter().filter(|socket| socket.origin == SocketOrigin::Bound) {
         // Most often there is no filter, and the bound is the same.
         let _ = syn_filter::detach(socket.fd.as_fd());
@@ -84,7 +89,10 @@ pub(crate) fn renew(kept: &[KeptSocket], config: &Config) {
 }
 
 /// Sets the time limit for acknowledgements, which accepted connections inherit.
-fn set_user_timeouts<'a>(sockets: impl Iterator<Item = &'a KeptSocket>, config: &Config) {
+pub(crate) fn set_user_timeouts<'a>(
+    sockets: impl Iterator<Item = &'a KeptSocket>,
+    config: &Config,
+) {
     // Less than a millisecond is not nothing.
     let timeout_ms = config.timeouts.user_ns.div_ceil(1_000_000);
     let timeout_ms = u32::try_from(timeout_ms).unwrap_or(u32::MAX);
@@ -121,6 +129,19 @@ impl Listeners {
             Address::Tcp(_) | Address::Unix(_) => None,
         };
         self.addresses.iter().find_map(port).unwrap_or_default()
+    }
+
+    /// Opens the sockets, or leaves no file behind.
+    fn take_or_leave(
+        &mut self,
+        config: &Config,
+        passed: &mut Vec<PassedSocket>,
+    ) -> Result<(), Error> {
+        let taken = self.take_all(config, passed);
+        if taken.is_err() {
+            self.files.iter().for_each(SocketFile::remove);
+        }
+        taken
     }
 
     /// Opens a socket for each address, unless those passed are a service manager's.

@@ -293,9 +293,20 @@ impl Server {
     /// A message for the operator: the root or an address is unavailable, or a limit forbids it.
     pub fn start(mut config: Config, mut predecessor: Option<Predecessor>) -> Result<Self, Error> {
         prepare_process(&config);
-        let failed = |error: std::io::Error| Error(format!("cannot start: {error}"));
         // First: the descriptors of LISTEN_FDS have fixed numbers, which others must not take.
-        let mut listeners = bind::open(&mut config, predecessor.as_mut())?;
+        let listeners = bind::open(&mut config, predecessor.as_mut())?;
+        let files = listeners.files.clone();
+        Self::start_on(listeners, config, predecessor)
+            .inspect_err(|_| files.iter().for_each(SocketFile::remove))
+    }
+
+    /// Starts on these sockets.
+    fn start_on(
+        mut listeners: Listeners,
+        mut config: Config,
+        predecessor: Option<Predecessor>,
+    ) -> Result<Self, Error> {
+        let failed = |error: std::io::Error| Error(format!("cannot start: {error}"));
         take_ticket_keys(&config, predecessor.as_ref());
         let signals = SignalFd::block(&SIGNALS).map_err(failed)?;
         time_calls(&config);
@@ -372,6 +383,8 @@ impl Server {
         // the loops have begun: they would find a socket that does not listen hung up, at which no
         // accept succeeds.
         bind::listen(&mut self.kept, self.config.listenq)?;
+        // Nothing fails from here on, and what is accepted inherits it.
+        bind::set_user_timeouts(self.kept.iter(), &self.config);
         self.latch.open();
         if let Some(new) = &self.stat_page {
             new.publish(&self.config.errors);

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A socket file of this process, distinguished from one that another process puts in its place.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SocketFile {
     path: PathBuf,
     dev_ino: Option<(u64, u64)>,

@@ -20,11 +20,18 @@ pub struct Error {
     why: String,
     /// True if a file could not be read, whatever it has: it may be readable later, unchanged.
     pub(crate) is_of_reading: bool,
+    errno: Option<i32>,
 }
 
 impl Error {
     pub(crate) fn new(why: impl Into<String>) -> Self {
-        Self { why: why.into(), is_of_reading: false }
+        Self { why: why.into(), is_of_reading: false, errno: None }
+    }
+
+    /// Returns the kernel's reason (errno(3)), if a file could not be read.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        self.errno
     }
 }
 
@@ -163,6 +170,9 @@ fn ocsp_response(path: &Path, open: OpenFile) -> Result<Vec<u8>, Error> {
 pub(crate) fn read(path: &Path, open: OpenFile) -> Result<Vec<u8>, Error> {
     let mut content = Vec::new();
     let read = open(path).and_then(|mut file| file.read_to_end(&mut content));
-    let failed = |error: io::Error| Error { is_of_reading: true, ..wrong(path, error) };
+    let failed = |error: io::Error| {
+        let errno = error.raw_os_error();
+        Error { is_of_reading: true, errno, ..wrong(path, error) }
+    };
     read.map(|_| content).map_err(failed)
 }

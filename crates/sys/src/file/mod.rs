@@ -109,6 +109,12 @@ pub fn open_beneath(root: BorrowedFd<'_>, path: &[u8], symlinks: bool) -> io::Re
     Ok(File::new(fd?))
 }
 
+/// Returns whether an errno says that this process, or the machine, has too little of something to
+/// open a file (open(2)), which another process, or a later attempt, may have.
+pub fn is_lack(errno: i32) -> bool {
+    matches!(errno, libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+}
+
 /// Returns whether an error of [`open_beneath`] means that no readable file has that name, as
 /// opposed to a local problem (descriptors, memory, the disk) that may pass.
 pub fn is_absent(error: &io::Error) -> bool {
@@ -304,6 +310,7 @@ mod tests {
             assert!(absent(&root, path, false), "{path:?}");
         }
         assert!(!is_absent(&io::Error::from_raw_os_error(libc::EMFILE)));
+        assert!(is_lack(libc::EMFILE) && !is_lack(libc::EACCES) && !is_lack(libc::ENOENT));
         assert!(!is_absent(&io::Error::other("not from the kernel")));
     }
 

@@ -9,8 +9,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use weir_dispatch::readiness::Token;
-use weir_sys::fork;
 use weir_sys::poll::{POLLIN, PollFd};
+use weir_sys::{file, fork};
 use weir_tls::Acceptor;
 
 use super::listener_poll::SharedListenerPoll;
@@ -30,8 +30,19 @@ use crate::worker::Worker;
 use crate::worker::core::{LoopCore, WorkerParts};
 use crate::worker::listener::Socket;
 
-/// Time between two attempts to read certificates that could not be read.
-const CERTIFICATES_EVERY: Duration = Duration::from_secs(1);
+/// Time until certificates that could not be read are tried again; each further attempt waits twice
+/// as long, up to [`RETRY_MAX`].
+const RETRY_MIN: Duration = Duration::from_secs(1);
+
+/// Longest time between two attempts.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// The next attempt to read certificates.
+struct Retry {
+    at: Instant,
+    /// Time from the last one to it.
+    wait: Duration,
+}
 
 /// A process that serves connections.
 struct Child {
@@ -44,7 +55,7 @@ struct Child {
     /// Number of calls for memory that were passed on to the others.
     memory_calls: u64,
     /// Time at which certificates that could not be read are tried again.
-    certificates_at: Option<Instant>,
+    retry: Option<Retry>,
     log: Option<LogWriter>,
     /// Compresses files for this child, and ends with it.
     _compressor: Option<CompressorThread>,
@@ -87,7 +98,7 @@ impl Child {
             None => None,
         };
         let open_max = pool_size::open_max(&config);
-        let certificates_at = next_attempt(&config);
+        let retry = next_attempt(&config, None);
         let compressor = config
             .content
             .compression
@@ -109,7 +120,7 @@ impl Child {
             reports,
             command,
             memory_calls: 0,
-            certificates_at,
+            retry,
             log,
             _compressor: compressor,
         })
@@ -128,7 +139,7 @@ impl Child {
 
     /// Runs one iteration at the listeners, and handles everything else that is due.
     fn accept_iteration(&mut self) {
-        let timeouts = [self.worker.core.sleep_max(), self.certificates_in()];
+        let timeouts = [self.worker.core.sleep_max(), self.retry_in()];
         let timeout = timeouts.into_iter().flatten().min();
         self.worker.leave();
         let has_command = self.listeners.wait(&self.worker, self.channel.as_fd(), timeout);
@@ -159,7 +170,7 @@ impl Child {
     fn wait(&mut self, wait: Wait) -> WakeReason {
         let channel = PollFd { fd: self.channel.as_raw_fd(), events: POLLIN, revents: 0 };
         let mut fds = [wait.entry(), channel];
-        let due = [wait.timeout(), self.worker.core.due_in(), self.certificates_in()];
+        let due = [wait.timeout(), self.worker.core.due_in(), self.retry_in()];
         self.worker.leave();
         poll(&mut fds, due.into_iter().flatten().min());
         self.worker.enter();
@@ -185,7 +196,7 @@ impl Child {
         self.worker.poll_policies();
         self.worker.handle_timers();
         self.send_memory_calls();
-        if self.certificates_in() == Some(Duration::ZERO) {
+        if self.retry_in() == Some(Duration::ZERO) {
             self.read_certificates(Acceptor::reload_if_changed);
         }
     }
@@ -237,6 +248,7 @@ impl Child {
         }
         // It cannot be told that it is stuck itself.
         let _ = self.worker.core.context.config.errors.reopen();
+        self.retry = None;
         self.read_certificates(|tls| Some(tls.reload()));
     }
 
@@ -244,19 +256,19 @@ impl Child {
     fn read_certificates(&mut self, read: fn(&Acceptor) -> Option<Result<(), weir_tls::Error>>) {
         let config = Arc::clone(&self.worker.core.context.config);
         let outcome = config.tls.as_ref().and_then(|tls| read(tls));
-        self.certificates_at = next_attempt(&config);
-        // The main process has read the same files, and says what is wrong with them, but not that
-        // this one could not read them.
+        self.retry = next_attempt(&config, self.retry.take());
+        // The main process reads the same files, and says what is wrong with them, but not what
+        // this one has too little of.
         if let Some(Err(error)) = outcome
-            && self.certificates_at.is_some()
+            && error.errno().is_some_and(file::is_lack)
         {
             self.worker.core.tell(&format!("a child's certificates stay as they were: {error}"));
         }
     }
 
     /// Returns the time until certificates that could not be read are tried again.
-    fn certificates_in(&self) -> Option<Duration> {
-        self.certificates_at.map(|at| at.saturating_duration_since(Instant::now()))
+    fn retry_in(&self) -> Option<Duration> {
+        self.retry.as_ref().map(|retry| retry.at.saturating_duration_since(Instant::now()))
     }
 
     fn send_reports(&self) {
@@ -268,8 +280,11 @@ impl Child {
     }
 }
 
-/// Returns when certificates are to be read again; `None` if all could be read.
-fn next_attempt(config: &Config) -> Option<Instant> {
+/// Returns the next attempt to read the certificates, after `last`; `None` if all could be read.
+fn next_attempt(config: &Config, last: Option<Retry>) -> Option<Retry> {
     let is_behind = config.tls.as_ref().is_some_and(|tls| tls.is_behind());
-    is_behind.then(|| Instant::now() + CERTIFICATES_EVERY)
+    is_behind.then(|| {
+        let wait = last.map_or(RETRY_MIN, |last| (2 * last.wait).min(RETRY_MAX));
+        Retry { at: Instant::now() + wait, wait }
+    })
 }
