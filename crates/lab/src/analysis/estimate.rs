@@ -47,7 +47,7 @@ fn range(value: f64, sample: &[f64]) -> Estimate {
 pub(super) enum Pick {
     /// At the value with this index.
     Fixed(usize),
-    /// Where the median of these rounds is highest: replies per second at each value of the sweep.
+    /// Where the median of these rounds is highest: goodput at each value of the sweep.
     Peak(Vec<Rounds>),
 }
 
@@ -65,7 +65,7 @@ impl Side {
     pub(super) fn index(&self, rounds: &[u32]) -> Option<usize> {
         match &self.pick {
             Pick::Fixed(index) => Some(*index),
-            Pick::Peak(replies) => peak(replies, rounds),
+            Pick::Peak(goodput) => peak(goodput, rounds),
         }
     }
 

@@ -114,7 +114,7 @@ pub enum Position {
     First,
     /// The highest value.
     Last,
-    /// The value with the server's highest median of replies per second.
+    /// The value with the server's highest median of goodput.
     Peak,
 }
 

@@ -144,6 +144,11 @@ impl<'a> Pacer<'a> {
         now_ns >= end_ns.saturating_add(GRACE_NS) && self.arrivals.next_ns().is_some()
     }
 
+    /// Returns whether a connection is free and no session is left for it.
+    pub(super) fn has_nothing_to_begin(&self) -> bool {
+        self.arrivals.is_over && !self.free.is_empty() && self.queued.is_empty()
+    }
+
     /// Removes and returns an arrival that waits for a shared connection.
     pub(super) fn take_queued(&mut self) -> Option<Arrival> {
         self.queued.pop_front()

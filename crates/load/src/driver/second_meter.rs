@@ -48,7 +48,10 @@ impl SecondMeter {
         if self.while_planned.is_none() && self.measure_from_ns.is_none() {
             let used_ns = total_ns(thread_usage()).saturating_sub(total_ns(self.cpu_before));
             let passed_ns = now_ns.saturating_sub(self.measured_from_ns).max(1);
-            self.while_planned = Some(used_ns as f64 / passed_ns as f64);
+            // Of a shorter time the share says little.
+            let is_long = passed_ns >= SECOND_NS / 2;
+            self.while_planned =
+                Some(if is_long { used_ns as f64 / passed_ns as f64 } else { 0.0 });
         }
     }
 

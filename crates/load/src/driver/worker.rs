@@ -247,7 +247,7 @@ impl<'a, S: Stack> Worker<'a, S> {
         if self.pacer.is_too_late(end_ns, now_ns) {
             self.skip(u64::MAX);
         }
-        if self.pacer.arrivals.is_over || now_ns >= end_ns {
+        if now_ns >= end_ns || self.pacer.has_nothing_to_begin() {
             self.meter.end_plan(now_ns);
         }
         if self.pacer.arrivals.is_over && now_ns >= end_ns {
