@@ -97,6 +97,7 @@ pub fn limit_receive_buffer(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::socket;
     use std::net::{Ipv4Addr, TcpListener};
     use std::os::fd::AsFd;
 
@@ -114,7 +115,9 @@ mod tests {
 
     #[test]
     fn a_refused_connect_is_told_at_once_or_by_the_socket() {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // It has its port, which no other test can be given, and does not listen.
+        let bound = socket::bind_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let address = socket::local_address(bound.as_fd()).unwrap().unwrap();
         let fd = stream(&address).unwrap();
         let error = match connect(fd.as_fd(), &address) {
             Ok(_) => take_error(fd.as_fd()).unwrap().unwrap(),

@@ -99,17 +99,22 @@ mod tests {
 
     #[test]
     fn the_account_of_all_threads_knows_large_blocks_at_once_and_small_ones_when_settled() {
-        // Other tests allocate meanwhile, but nothing as large.
+        // Other tests allocate meanwhile, and seldom as much.
+        assert!((0..20).any(|_| knows_large_blocks()));
+    }
+
+    fn knows_large_blocks() -> bool {
         let size = 64 << 20;
         let before = bytes();
         let mut block = Vec::<u8>::with_capacity(size);
-        assert!(bytes() >= before + (size as u64) / 2);
+        let with_block = bytes();
         block.reserve_exact(2 * size);
         settle();
-        assert!(bytes() >= before + (size as u64) * 3 / 2);
+        let with_larger = bytes();
         drop(block);
         trim();
         settle();
-        assert!(bytes() < before + (size as u64) / 2);
+        let half = size as u64 / 2;
+        with_block >= before + half && with_larger >= before + 3 * half && bytes() < before + half
     }
 }
