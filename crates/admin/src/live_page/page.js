@@ -11,7 +11,7 @@ const element = (id) => document.getElementById(id);
 const put = (id, text) => {
   if (element(id).textContent !== text) element(id).textContent = text;
 };
-const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour12: false });
+const clock = (ms) => new Date(ms).toLocaleTimeString([], { hourCycle: 'h23' });
 
 function number(value) {
   if (value === null || value === undefined) return '–';
@@ -356,7 +356,10 @@ function showGone(why) {
 
 // ---------------------------------------------------------------- asking
 
+let timer;
+
 async function ask() {
+  clearTimeout(timer);
   const asked = ++state.asked;
   const begun = Date.now();
   let wait = INTERVAL_MS;
@@ -364,13 +367,16 @@ async function ask() {
     const stop = AbortSignal.timeout(TIMEOUT_MS);
     const reply = await fetch(`status.json?since=${state.next}`, { cache: 'no-store', signal: stop });
     if (!reply.ok) throw new Error(`it answers with status ${reply.status}`);
-    if (!show(await reply.json())) wait = 0;
+    const status = await reply.json();
+    // A later question has been asked, which is answered with the same samples.
+    if (asked !== state.asked) return;
+    if (!show(status)) wait = 0;
   } catch (error) {
+    if (asked !== state.asked) return;
     const words = { TimeoutError: 'it takes too long', TypeError: 'it is not there' };
     showGone(words[error.name] || error.message);
   }
-  if (asked !== state.asked) return;
-  setTimeout(ask, Math.max(0, wait - (Date.now() - begun)));
+  timer = setTimeout(ask, Math.max(0, wait - (Date.now() - begun)));
 }
 
 charts.forEach(build);
