@@ -12,12 +12,13 @@ const MOUNT: &str = "/sys/fs/cgroup";
 const FILES: [&str; 3] = ["memory.max", "memory.high", "memory.limit_in_bytes"];
 
 /// Returns the memory that this process may use, bytes: the least of the machine's and the limits
-/// of the control groups that it is in. `None` if /proc does not tell.
+/// of the control groups that it is in. `None` if nothing tells.
 pub fn available_bytes() -> Option<u64> {
-    let machine = of_machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
+    // It is hidden where /proc shows processes alone (proc(5), subset=pid).
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| of_machine(&text));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = folders(Path::new(MOUNT), &groups).into_iter().filter_map(|folder| limit(&folder));
-    Some(limits.fold(machine, u64::min))
+    limits.chain(machine).min()
 }
 
 /// Returns the size of the machine's memory, bytes.

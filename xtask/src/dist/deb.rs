@@ -11,6 +11,9 @@ use super::archive::{gz, tar_gz};
 use super::files::{PackedFile, Release, hex};
 use crate::tree;
 
+/// Folders of files that an operator copies and changes.
+const EXAMPLES: [&str; 3] = ["contrib/fail2ban/", "contrib/grafana/", "contrib/prometheus/"];
+
 /// Files that the administrator changes, which an upgrade leaves as they are.
 const CONFFILES: [&str; 2] = ["/etc/logrotate.d/weir", "/etc/weir/weir.toml"];
 
@@ -76,7 +79,7 @@ fn data(root: &Path, release: &Release) -> Result<Vec<PackedFile>> {
         if path.starts_with("docs/") && path.ends_with(".md") {
             let within = path.trim_start_matches("docs/");
             files.push(read(&path, &format!("usr/share/doc/weir/{within}"))?);
-        } else if path.starts_with("contrib/grafana/") || path.starts_with("contrib/prometheus/") {
+        } else if EXAMPLES.iter().any(|folder| path.starts_with(folder)) {
             files.push(read(&path, &format!("usr/share/doc/weir/examples/{name}"))?);
         }
     }
