@@ -73,11 +73,11 @@ pub enum Found {
 /// Later requests that a reply which could not be stored stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recurrence {
-    /// None: the next reply may be another.
+    /// No request: the next reply may be another.
     Never,
-    /// Those with cookies, which were the reason.
+    /// Requests with cookies, which were the reason.
     WithCookies,
-    /// All.
+    /// Every request.
     Always,
 }
 
@@ -111,7 +111,7 @@ struct Slot {
     /// Replies, the latest first.
     variants: Arc<[Arc<Stored>]>,
     /// Memories of those that could not be stored, the latest first.
-    passes: Option<Arc<[Pass]>>,
+    passes: Arc<[Pass]>,
 }
 
 /// The memory of a reply that could not be stored.
@@ -139,9 +139,11 @@ impl Slot {
     }
 
     fn passes(&self, request: &(impl Fields + ?Sized), now_ns: u64) -> bool {
-        let Some(passes) = &self.passes else { return false };
+        if self.passes.is_empty() {
+            return false;
+        }
         let selecting = self.selecting(request);
-        passes.iter().any(|pass| {
+        self.passes.iter().any(|pass| {
             let is_meant = !pass.with_cookies_only || request.value(b"cookie").is_some();
             is_meant
                 && now_ns < pass.until_ns
@@ -162,21 +164,26 @@ impl Slot {
 
     /// Adds a reply, in place of one that was selected alike.
     fn store(&mut self, stored: &Arc<Stored>) {
-        let is_other = |other: &&Arc<Stored>| other.selectors != stored.selectors;
-        let others = self.variants.iter().filter(is_other).take(VARIANTS_MAX - 1).cloned();
-        self.variants = std::iter::once(Arc::clone(stored)).chain(others).collect();
+        let is_other = |other: &Arc<Stored>, new: &Arc<Stored>| other.selectors != new.selectors;
+        self.variants = put_first(&self.variants, Arc::clone(stored), is_other);
     }
 
     /// Adds a memory, in place of one of requests that were alike.
     fn pass(&mut self, new: Pass, now_ns: u64) {
-        let before = self.passes.take().unwrap_or_default();
-        let is_alike =
-            |pass: &Pass| (&pass.selecting, &pass.selectors) == (&new.selecting, &new.selectors);
-        let is_kept = |pass: &&Pass| !is_alike(pass) && now_ns < pass.until_ns;
-        let others: Vec<Pass> =
-            before.iter().filter(is_kept).take(VARIANTS_MAX - 1).cloned().collect();
-        self.passes = Some(std::iter::once(new).chain(others).collect());
+        let is_kept = |pass: &Pass, new: &Pass| {
+            let is_alike = pass.selecting == new.selecting && pass.selectors == new.selectors;
+            !is_alike && now_ns < pass.until_ns
+        };
+        self.passes = put_first(&self.passes, new, is_kept);
     }
+}
+
+/// Returns the entries of a slot with a new one before those that are kept beside it; the oldest of
+/// too many goes.
+fn put_first<T: Clone>(all: &[T], new: T, is_kept: impl Fn(&T, &T) -> bool) -> Arc<[T]> {
+    let kept = all.iter().filter(|each| is_kept(each, &new)).take(VARIANTS_MAX - 1).cloned();
+    let kept: Vec<T> = kept.collect();
+    std::iter::once(new).chain(kept).collect()
 }
 
 impl<W: PartialEq> Cache<W> {
@@ -349,7 +356,7 @@ impl Weighter<Box<[u8]>, Slot> for Weigher {
             let fields: usize = pass.selectors.iter().map(Selector::memory_bytes).sum();
             pass.selecting.len() + fields + size_of::<Pass>()
         };
-        let passes: usize = slot.passes.iter().flat_map(|all| all.iter()).map(pass).sum();
+        let passes: usize = slot.passes.iter().map(pass).sum();
         let value = variants + passes;
         (key.len() + value + SLOT_BYTES) as u64
     }

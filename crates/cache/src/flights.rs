@@ -53,11 +53,10 @@ impl<W: PartialEq> Flights<W> {
 
     /// Joins the requests for `key` that are selected by `selecting`.
     pub(crate) fn join(&mut self, key: &[u8], selecting: &[u8], who: W) -> Joined {
-        let all = self.pending.entry(key.into()).or_default();
         let is_it = |each: &&mut Pending<W>| {
             each.is_current && !each.is_alone && *each.selecting == *selecting
         };
-        if let Some(pending) = all.iter_mut().find(is_it) {
+        if let Some(pending) = self.pending.get_mut(key).into_iter().flatten().find(is_it) {
             pending.followers.push(who);
             return Joined::Follows;
         }

@@ -313,6 +313,12 @@ impl Config {
         self.trusted.iter().any(|each| each.contains(&address.to_canonical()))
     }
 
+    /// Returns whether the client of a connection is a proxy whose word on where requests come from
+    /// counts; not if it has no address.
+    pub(crate) fn trusts_peer(&self, peer: SocketAddr) -> bool {
+        peer != UNKNOWN_PEER && self.trusts(peer.ip())
+    }
+
     /// Returns the client of a request with this head, by what trusted proxies say; `None` if it
     /// has no address.
     pub(crate) fn client_of(&self, peer: SocketAddr, head: &[u8]) -> Option<IpAddr> {

@@ -250,7 +250,7 @@ pub struct Server {
     addresses: Vec<Address>,
     /// Files to remove at the end.
     socket_files: Vec<SocketFile>,
-    /// Those that join them once the predecessor has left them.
+    /// Files that join them once the predecessor has left them.
     held_files: Vec<SocketFile>,
     /// The listening sockets, for a successor.
     kept: Vec<KeptSocket>,

@@ -48,11 +48,11 @@ impl Settings {
     }
 }
 
-/// What tells that a file has changed, if it is there: the times of its modification and of its
-/// change (st_mtim, st_ctim: inode(7)), and its length. Who may read it changes only the second.
+/// Signs that a file has changed, if it is there: the times of its modification and of its change
+/// (st_mtim, st_ctim: inode(7)), and its length. Who may read it changes only the second.
 type Stamp = Option<([i64; 2], [i64; 2], u64)>;
 
-/// What was seen when the files were last read.
+/// State of the files when they were last read.
 struct Seen {
     stamps: Vec<Stamp>,
     failure: Option<Failure>,

@@ -94,7 +94,7 @@ fn what_is_too_long_for_a_password_holds_up_nobody() {
     // A machine that stands still is not to be an overload.
     let options = ["--config", config.to_str().unwrap(), "--delay-target", "1m"];
     let server = Server::start(WEIR, &options, &root);
-    // `five:x` and so many times `xxx`, encoded.
+    // A name, a letter of the password, and so many times three more letters, encoded.
     let guess = |times: usize| format!("Authorization: Basic Zml2ZTp4{}", "eHh4".repeat(times));
     // More than may wait to be verified.
     let mut guesses: Vec<Client> = (0..100).map(|_| server.connect()).collect();

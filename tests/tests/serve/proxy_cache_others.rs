@@ -1,4 +1,4 @@
-//! What one client does to what others get from the cache: its requests must neither choose their
+//! Effects of one client on what others get from the cache: its requests must neither choose their
 //! replies, nor keep them from them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,6 @@
 //! The field lines of a head that is forwarded: which are passed on, and which end here.
 
-use crate::grammar::{elements, field_line, trim_ows};
+use crate::grammar::{decimal, elements, field_line, trim_ows};
 
 /// The field that names this program among those that a message came through (RFC 9110 section
 /// 7.6.3). A loop of proxies shows by it.
@@ -75,8 +75,7 @@ pub(super) fn is_max_forwards(name: &[u8]) -> bool {
 /// Reads the value of Max-Forwards; more than can be counted is as good as no limit.
 pub(super) fn hops(value: &[u8]) -> Option<u64> {
     let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-    let text = std::str::from_utf8(value).ok().filter(|_| is_number)?;
-    Some(text.parse().unwrap_or(u64::MAX))
+    is_number.then(|| decimal(value).unwrap_or(u64::MAX))
 }
 
 /// What the Connection fields of a head say (RFC 9110 section 7.6.1), apart from whether it stays

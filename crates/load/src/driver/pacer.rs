@@ -157,7 +157,7 @@ impl<'a> Pacer<'a> {
     /// Removes and returns an arrival that was never begun: one that waits, or one of the schedule
     /// planned for `until_ns` or earlier.
     pub(super) fn take_missed(&mut self, until_ns: u64, now_ns: u64) -> Option<Arrival> {
-        self.queued.pop_front().or_else(|| self.arrivals.take_until(until_ns, now_ns))
+        self.take_queued().or_else(|| self.arrivals.take_until(until_ns, now_ns))
     }
 
     /// Removes and returns a connection in a think time.

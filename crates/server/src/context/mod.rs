@@ -26,7 +26,6 @@ use weir_dispatch::readiness::Token;
 use weir_http1::{DateField, Request};
 use weir_stats::Counters;
 use weir_sys::process::{self, Usage};
-use weir_sys::socket::UNKNOWN_PEER;
 
 use crate::config::Config;
 use crate::upstream::Upstreams;
@@ -334,7 +333,7 @@ impl WorkerContext {
             return None;
         }
         let said = request.request_id.filter(|id| is_request_id(id));
-        match said.filter(|_| peer != UNKNOWN_PEER && self.config.trusts(peer.ip())) {
+        match said.filter(|_| self.config.trusts_peer(peer)) {
             Some(said) => Some(said.into()),
             None => Some(self.boundary().into()),
         }

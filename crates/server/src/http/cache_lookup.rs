@@ -1,6 +1,7 @@
 //! From a request to the cache of replies: whether it is answered there, waits for the reply to
 //! another, or goes to the upstream, and what the cache then does with the reply.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weir_cache::{Found, Joined, RequestControl, Reuse, Stored, reuse, write_key};
@@ -119,8 +120,8 @@ pub(super) struct Course {
     pub upstream: usize,
     /// True if the client speaks TLS.
     pub is_tls: bool,
-    /// True if the client's word on where a request comes from is passed on.
-    pub is_trusted: bool,
+    /// Address of the client.
+    pub peer: SocketAddr,
 }
 
 /// Asks the cache about a request to an upstream. `landing`: the end of its wait for the reply to
@@ -138,7 +139,8 @@ pub(super) fn consult(
         return Consulted::Forward(None);
     }
     let mut key = std::mem::take(&mut context.cache_key);
-    let Course { upstream, is_tls, is_trusted } = course;
+    let Course { upstream, is_tls, peer } = course;
+    let is_trusted = context.config.trusts_peer(peer);
     write_key(&mut key, upstream, is_tls, request.host.unwrap_or_default(), path, query);
     let (asks, head) = (Asks::of(head), Head { head, is_trusted });
     let asked = Asked { request, head, upstream, is_tls, key: &key, asks, landing };

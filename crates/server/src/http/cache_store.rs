@@ -71,12 +71,8 @@ impl Forward {
                 return "";
             }
         }
-        let judge = |reply: &Reply<'_, Head<'_>>| {
-            let stored = reply.store(Arc::from([]));
-            (stored, reply.is_kept_out_by_cookies(), reply.selectors().unwrap_or_default())
-        };
-        let (reply, is_for_cookies, selectors) =
-            with_reply(part, head, received_ns, context, judge);
+        let without_content = |reply: &Reply<'_, Head<'_>>| reply.store(Arc::from([]));
+        let reply = with_reply(part, head, received_ns, context, without_content);
         let reply = reply.filter(|_| !depends_on_client(head));
         let cache = context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
         let bytes_max = cache
@@ -87,14 +83,8 @@ impl Forward {
             self.exchange.drop_copy();
             // An error passes, and so does a lack of room.
             let is_kind = bytes_max.is_none() && !context.memory.is_short();
-            let recurs = match () {
-                () if !(part.is_typical && is_kind && status < 500) => Recurrence::Never,
-                () if is_for_cookies => Recurrence::WithCookies,
-                () => Recurrence::Always,
-            };
-            if let (Some(flight), Some(upstreams)) = (part.flight.take(), &mut context.upstreams) {
-                upstreams.pass(&flight, recurs, selectors, received_ns);
-            }
+            let recurs = part.is_typical && is_kind && status < 500;
+            pass(part, recurs, head, received_ns, context);
             return "";
         };
         part.copying = Some(Copying { head: head.into(), received_ns, _room: room });
@@ -160,7 +150,6 @@ impl Forward {
 
     /// Ends the flight of a reply that turned out too large to be stored.
     pub(super) fn check_copy(&mut self, context: &mut WorkerContext) {
-        let unix_ns = context.unix_ns();
         if context.memory.level() >= MemoryLevel::Connections {
             self.exchange.drop_copy();
         }
@@ -168,15 +157,9 @@ impl Forward {
         if part.copying.is_none() || self.exchange.copied_bytes().is_some() {
             return;
         }
-        let Some(copying) = part.copying.take() else { return };
-        let selectors = with_reply(part, &copying.head, copying.received_ns, context, |reply| {
-            reply.selectors().unwrap_or_default()
-        });
-        if let (Some(flight), Some(upstreams)) = (part.flight.take(), &mut context.upstreams) {
-            let is_too_large = context.memory.level() < MemoryLevel::Connections;
-            let recurs = if is_too_large { Recurrence::Always } else { Recurrence::Never };
-            upstreams.pass(&flight, recurs, selectors, unix_ns);
-        }
+        let Some(Copying { head, received_ns, .. }) = part.copying.take() else { return };
+        let is_too_large = context.memory.level() < MemoryLevel::Connections;
+        pass(part, is_too_large, &head, received_ns, context);
     }
 
     /// Returns whether it goes on if its client leaves: others wait for its reply, or it is worth
@@ -265,6 +248,32 @@ fn with_reply<T>(
         received_ns,
         heuristic,
     })
+}
+
+/// Ends the flight, if it has not ended, of a reply with this head, which cannot be stored.
+/// `recurs`: the next ones will be like it.
+fn pass(
+    part: &mut CachePart,
+    recurs: bool,
+    head: &[u8],
+    received_ns: u64,
+    context: &mut WorkerContext,
+) {
+    let Some(flight) = part.flight.take() else { return };
+    let judge = |reply: &Reply<'_, Head<'_>>| {
+        let is_for_cookies = reply.is_kept_out_by_cookies();
+        let recurs = if is_for_cookies { Recurrence::WithCookies } else { Recurrence::Always };
+        (recurs, reply.selectors().unwrap_or_default())
+    };
+    let (recurs, selectors) = if recurs {
+        with_reply(part, head, received_ns, context, judge)
+    } else {
+        (Recurrence::Never, [].into())
+    };
+    let unix_ns = context.unix_ns();
+    if let Some(upstreams) = &mut context.upstreams {
+        upstreams.pass(&flight, recurs, selectors, unix_ns);
+    }
 }
 
 /// Makes a stored reply fresh by the 304 to its validation. If that is about another, or forbids to

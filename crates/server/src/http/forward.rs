@@ -42,7 +42,7 @@ impl Forward {
             host: target.names_server.then_some(authority),
             host_otherwise: authority,
             client,
-            is_trusted: client.is_some_and(|client| config.trusts(client)),
+            is_trusted: config.trusts_peer(info.peer),
             began_unix_ms: context.unix_ns() / 1_000_000,
             is_whole: cache.as_ref().is_some_and(|part| part.stores),
             fields: cache.as_ref().map_or(b"", |part| part.conditions()),

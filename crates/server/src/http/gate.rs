@@ -27,7 +27,7 @@ pub(super) enum Gate {
 #[derive(Debug)]
 pub(super) struct PasswordWait {
     pub verification: Verification,
-    /// Whether the password was found right, once that is known.
+    /// Outcome, once it is known: true if the password is right.
     pub verified: Option<bool>,
     /// True once the client has ended its side, and waits for the reply.
     pub has_client_ended: bool,

@@ -7,7 +7,7 @@
 //! nobody can ask it any more, and by no signal that a terminal or a service manager sends to all
 //! processes.
 //!
-//! Nobody can ask once the other end of its channel is closed, or shut down (shutdown(2)): all who
+//! Questions end once the other end of its channel is closed, or shut down (shutdown(2)): all who
 //! ask share one socket, so that one of them can shut it for all. An intruder can do that, since a
 //! filter of calls does not tell this socket from a client's. Who asks then gets an error.
 

@@ -458,7 +458,7 @@ mod tests {
         }
     }
 
-    /// What one group allows, the conditions of another do not forbid.
+    /// Groups add up: what one allows, the conditions of another do not forbid.
     #[test]
     fn no_group_opens_a_connection_that_landlock_does_not_see() {
         let asks = |call: &Call, index: u8, mask: u32| {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use weir_cache::Stored;
 use weir_http1::forward::max_forwards;
 use weir_http1::{Method, Request, Status};
-use weir_sys::socket;
 
 use super::{Action, Connection, Flow, State};
 use crate::context::WorkerContext;
@@ -61,9 +60,7 @@ impl Connection {
     ) -> ControlFlow<Flow, (Arc<Stored>, &'static str)> {
         let may_act = self.output.is_none();
         let (head, _) = input.split_at(request.head_len);
-        let is_known = self.peer != socket::UNKNOWN_PEER;
-        let is_trusted = is_known && context.config.trusts(self.peer.ip());
-        let course = Course { upstream, is_tls: self.is_tls, is_trusted };
+        let course = Course { upstream, is_tls: self.is_tls, peer: self.peer };
         ControlFlow::Break(
             match cache_lookup::consult(request, head, course, self.landing, may_act, context) {
                 Consulted::Stored(stored, says) => return ControlFlow::Continue((stored, says)),
