@@ -61,6 +61,11 @@ const OMISSIONS: &[Omission] = &[
         why: "only the loop guarantees the length of its queue under overload",
     },
     Omission {
+        tests: &["a_flood_for_the_only_upstream_is_refused_by_the_kernel_in_the_end"],
+        applies: has_a_pool,
+        why: "it has no overload control (--accept-policy limit)",
+    },
+    Omission {
         tests: &["a_long_work_phase_is_cut_to_accept_others"],
         applies: |setup| has_a_pool(setup) || setup.arch.spelling == "threads",
         why: "its connections are served to their end, or each by a thread: it has no work-phase",

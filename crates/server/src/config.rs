@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use weir_accept::client_limits::{ClientLimit, ClientPrefix};
 use weir_accept::upstream::Class;
-use weir_accept::{PolicyConfig, SynFilter};
+use weir_accept::{Control, PolicyConfig, PolicyName, Refusal, SynFilter};
 use weir_cache::CacheConfig;
 use weir_content as content;
 use weir_dispatch::readiness;
@@ -295,6 +295,21 @@ impl Config {
     pub(crate) fn open_files_max(&self) -> u64 {
         let stores = self.workers.max(1) * (self.site_roots.len() + 1);
         self.content.open_files_max.saturating_mul(stores as u64)
+    }
+
+    /// Returns the upstream without which no request can be served; `None` if there is anything
+    /// else to be had: a file, another upstream, a stored reply, a higher priority, or a proxy that
+    /// would rather have a 503 and ask another server. What is refused for another reason than
+    /// load, such as an address that may not ask, does not count.
+    pub(crate) fn sole_upstream(&self) -> Option<usize> {
+        let leaves_to_kernel = self.policy.name == PolicyName::Adaptive
+            && self.policy.refusal == Refusal::Kernel
+            && self.policy.controls.has(Control::SynFilter);
+        let has_more = self.cache.is_some()
+            || !self.high_priority.is_empty()
+            || !self.trusted.is_empty()
+            || self.bench_endpoints;
+        if !leaves_to_kernel || has_more { None } else { self.sites.as_ref()?.sole_upstream() }
     }
 
     /// Returns a rule of the sites.

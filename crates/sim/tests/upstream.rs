@@ -201,3 +201,55 @@ fn nothing_is_refused_below_the_peak() {
         assert!(refused as f64 * 1000.0 <= answered(&seconds), "{service:?}: {refused}");
     }
 }
+
+/// Returns a server and a proxy on one processor, of which a refusal takes a twentieth of a
+/// request's time.
+fn on_one_processor(overload: f64, sheds: bool) -> Backend {
+    let backend = Backend::new(1, Service::Exponential, 2e6, overload);
+    let (sharing, duration_ns) = (Sharing::All { loss_each: 0.0 }, 30 * SECOND_NS);
+    Backend { sharing, refusal_ns: 100_000, sheds, duration_ns, ..backend }
+}
+
+fn sums(seconds: &[Second]) -> [u64; 3] {
+    let sum = |of: fn(&Second) -> u64| seconds.iter().map(of).sum();
+    [sum(|each| each.refused), sum(|each| each.dropped), sum(|each| each.dropped_idle)]
+}
+
+#[test]
+fn a_flood_costs_the_backend_little_when_its_syns_are_dropped() {
+    for seed in seeds(5) {
+        let [peak, with, without] =
+            [(2.0, 0, false), (10.0, 100_000, true), (10.0, 100_000, false)]
+                .map(|(overload, refusal_ns, sheds)| {
+                    run(&Backend { refusal_ns, seed, ..on_one_processor(overload, sheds) })
+                })
+                .map(|seconds| {
+                    let [refused, dropped, idle] = sums(&seconds[FOUND_S..]);
+                    assert_eq!(idle, 0, "dropped while a place was free");
+                    (answered(&seconds[FOUND_S..]), refused as f64, dropped)
+                });
+        let shares = [with.0 / peak.0, without.0 / peak.0];
+        assert!(shares[0] >= 0.97 && shares[1] <= 0.75, "{seed}: {shares:?}");
+        assert!(with.1 <= with.0 * 0.4 && with.2 > 0, "{seed}: {with:?} of {}", peak.0);
+    }
+}
+
+#[test]
+fn no_syn_is_dropped_below_twice_what_can_be_served() {
+    for overload in [0.5, 0.95, 1.2, 2.0] {
+        for seed in seeds(5) {
+            let backend = Backend { refusal_ns: 0, seed, ..on_one_processor(overload, true) };
+            assert_eq!(sums(&run(&backend))[1], 0, "{overload} {seed}");
+        }
+    }
+}
+
+#[test]
+fn every_syn_passes_once_a_flood_has_ended() {
+    for seed in seeds(5) {
+        let change = Some((10 * SECOND_NS, 0.05));
+        let seconds = run(&Backend { change, seed, ..on_one_processor(10.0, true) });
+        assert!(sums(&seconds[..10])[1] > 0, "{seed}");
+        assert_eq!(sums(&seconds[11..]), [0; 3], "{seed}");
+    }
+}

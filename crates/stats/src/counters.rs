@@ -241,6 +241,7 @@ counters! {
     upstream_unavailable Sum "requests answered with 502 at once: checks find every server down",
     upstream_stale Sum "requests refused with 503 after the delay target, without a place",
     upstream_excess Sum "requests refused with 503 because too many waited for a place",
+    upstream_syn_dropped Sum "connection requests dropped as too many waited for the only upstream",
     upstream_departed Sum "requests whose client had gone before their reply began",
     upstream_limit Latest "maximum number of requests in flight at all upstreams, as of now",
     upstream_in_flight Latest "requests in flight at all upstreams as of now",
@@ -391,11 +392,12 @@ impl Counters {
         self.proxy_buffers_bytes = Counter(bytes);
     }
 
-    /// Replaces the drops by SYN filters: the total, and those from sources that had used up their
-    /// share.
-    pub fn set_syn_dropped(&mut self, [dropped, unfair]: [u64; 2]) {
+    /// Replaces the drops by SYN filters: for lack of a token, of these from sources that had used
+    /// up their share, and on account of an upstream.
+    pub fn set_syn_dropped(&mut self, [dropped, unfair, for_upstream]: [u64; 3]) {
         self.syn_dropped = Counter(dropped);
         self.syn_dropped_unfair = Counter(unfair);
+        self.upstream_syn_dropped = Counter(for_upstream);
     }
 
     /// Replaces the counts of the event mechanism: notices, overflows, swept, stale, coalesced,

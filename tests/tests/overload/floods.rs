@@ -50,7 +50,7 @@ fn is_served(server: &Server) -> bool {
         && client.try_reply().is_ok_and(|reply| reply.status == 200)
 }
 
-fn counted(stopped: &Stopped, names: &[&str]) -> Vec<u64> {
+pub(crate) fn counted(stopped: &Stopped, names: &[&str]) -> Vec<u64> {
     let stats = stopped.stats();
     names.iter().map(|name| stats["total"][name].as_u64().unwrap()).collect()
 }
@@ -135,7 +135,7 @@ fn a_long_work_phase_is_cut_to_accept_others(setup: &Setup) {
 }
 
 /// Returns whether a token SYN filter is available here; prints the reason if not.
-fn has_tokens() -> bool {
+pub(crate) fn has_tokens() -> bool {
     let rules = Rules { burst: 1, addresses_counted_max: 1, epoch_bits: 30 };
     let filter =
         TokenFilter::new(rules).map_err(|error| println!("skipped: no SYN filter: {error}"));

@@ -13,6 +13,7 @@ mod far;
 mod floods;
 mod shares;
 mod storm;
+mod upstream;
 
 /// The program under test.
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

@@ -16,6 +16,11 @@ const RECENT_PART: u64 = 20;
 /// Completions over which their rate is averaged.
 const RATE_COMPLETIONS: f64 = 64.0;
 
+/// Divisor of the number that may wait: from this part of it on, an upstream is contended. Where
+/// the newest goes first, those that come on top of what is served wait for the delay target, and
+/// are refused: a quarter more than is served keeps the queue a quarter full.
+const CONTENDED_PART: usize = 8;
+
 /// A request's place in the queue, by which it is withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(Class, Serial);
@@ -61,6 +66,28 @@ impl<T> Granted<T> {
     }
 }
 
+/// What comes to an upstream, and what it does with it: counts since the start, and the queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Requests that have left it, and with that a place to another.
+    pub ended: u64,
+    /// Requests refused, for whatever reason.
+    pub refused: u64,
+    /// Requests that wait now.
+    pub waiting: usize,
+    /// Requests that may wait.
+    pub waiting_allowed: usize,
+}
+
+impl Load {
+    /// Returns whether an eighth of those wait that may, so that no place is free, nor will be
+    /// before one of them has it.
+    #[must_use]
+    pub fn is_contended(&self) -> bool {
+        self.waiting > 0 && self.waiting >= self.waiting_allowed.div_ceil(CONTENDED_PART)
+    }
+}
+
 /// Admission of requests to one server, for all loops together. `T` says whose a request is.
 pub struct Admission<T> {
     policy: Box<dyn InFlightPolicy>,
@@ -81,6 +108,8 @@ pub struct Admission<T> {
     completed_ns: Option<u64>,
     /// Requests refused since the start: stale ones, and excess ones.
     refused: [u64; 2],
+    /// Requests completed since the start.
+    ended: u64,
     waiting_max: usize,
 }
 
@@ -100,6 +129,7 @@ impl<T> Admission<T> {
             interval_ns: 0.0,
             completed_ns: None,
             refused: [0; 2],
+            ended: 0,
             waiting_max: 0,
         }
     }
@@ -146,6 +176,7 @@ impl<T> Admission<T> {
         let recently_ns = now_ns.saturating_sub(took_ns / RECENT_PART);
         let is_contended = self.contended_ns.is_some_and(|at_ns| at_ns >= recently_ns);
         self.in_flight = in_flight.saturating_sub(1);
+        self.ended += 1;
         if outcome != Outcome::Abandoned {
             self.departures.note_ended(now_ns);
         }
@@ -248,6 +279,17 @@ impl<T> Admission<T> {
     #[must_use]
     pub fn refused(&self) -> [u64; 2] {
         self.refused
+    }
+
+    /// Returns what comes, and what is done with it.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        Load {
+            ended: self.ended,
+            refused: self.refused.iter().sum(),
+            waiting: self.waiting(),
+            waiting_allowed: self.waiting_allowed(),
+        }
     }
 
     /// Number of requests that may wait: what is completed within the delay target, and never less

@@ -7,6 +7,9 @@
 //! to be still there. How many places there are is an [`InFlightPolicy`]'s decision; the order, and
 //! how many may wait, a [`QueuePolicy`]'s.
 //!
+//! Where refusals are most of what a proxy does, [`Shedding`] says how many new connections come
+//! in.
+//!
 //! There are two classes of requests. The high one goes first and is refused last, but while both
 //! wait, every eighth place, in the queue too, is a normal one's.
 
@@ -22,10 +25,11 @@ mod gradient;
 mod policy;
 mod queue;
 mod queue_policy;
+mod shedding;
 mod table;
 mod vegas;
 
-pub use admission::{Admission, Arrived, Granted, Reason, Ticket};
+pub use admission::{Admission, Arrived, Granted, Load, Reason, Ticket};
 pub use aimd::Aimd;
 pub use auto::Auto;
 pub use codel::Codel;
@@ -36,5 +40,6 @@ pub use fresh::Fresh;
 pub use gradient::Gradient;
 pub use policy::{Completion, InFlightPolicy, Outcome};
 pub use queue_policy::{Asked, Class, QueuePolicy};
+pub use shedding::{FilteredSyns, Shedding};
 pub use table::{QUEUE_TABLE, QueueRow, Row, TABLE, UpstreamConfig};
 pub use vegas::Vegas;

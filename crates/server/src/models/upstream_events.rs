@@ -107,5 +107,6 @@ impl<M: Forwarding> Worker<M> {
             background::poll(&mut self.core.context);
             M::settle_upstreams(self);
         }
+        self.core.shed_for_upstream();
     }
 }

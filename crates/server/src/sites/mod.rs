@@ -287,6 +287,22 @@ impl Sites {
         self.rules.iter()
     }
 
+    /// Returns the upstream that every request is for; `None` if one may be for something else, or
+    /// have an answer of its own: for lack of a password, or to a page that asks first (CORS).
+    pub(crate) fn sole_upstream(&self) -> Option<usize> {
+        let of_site = |site: &SiteRoutes| {
+            let others = site.routes.iter().map(|(_, index)| *index);
+            others.chain([site.otherwise]).collect::<Vec<_>>()
+        };
+        let leads_to = |index: RuleIndex| {
+            let rule = self.rule(index).filter(|rule| rule.users.is_none() && rule.cors.is_none());
+            rule.and_then(Rule::upstream)
+        };
+        let mut all = self.sites.iter().flat_map(of_site).map(leads_to);
+        let first = all.next().flatten()?;
+        all.all(|each| each == Some(first)).then_some(first)
+    }
+
     /// Returns the thread that verifies passwords.
     pub(crate) fn verifier(&self) -> &Verifier {
         &self.verifier
@@ -350,6 +366,30 @@ mod tests {
         ] {
             assert_eq!(found(&sites, host, path), wanted, "{host:?} {path}");
         }
+    }
+
+    #[test]
+    fn an_upstream_is_the_only_one_if_every_request_that_can_come_is_for_it() {
+        let to = |upstream| Rule { action: Action::Upstream(upstream), ..Rule::files() };
+        let route = |path: &str, rule| Route {
+            pattern: PathPattern::parse(path, false).unwrap(),
+            rule,
+            is_fallback: false,
+        };
+        let sole = |routes, otherwise| {
+            let site = Site { hosts: Vec::new(), routes, otherwise };
+            Sites::new(site, Vec::new()).unwrap().sole_upstream()
+        };
+        // Nothing comes to what is behind a route for all paths.
+        assert_eq!(sole(vec![route("/", to(1))], Rule::files()), Some(1));
+        assert_eq!(sole(vec![route("/a", to(1))], to(1)), Some(1));
+        assert_eq!(sole(vec![route("/a", to(1))], Rule::files()), None);
+        assert_eq!(sole(vec![route("/a", to(0))], to(1)), None);
+        assert_eq!(sole(vec![route("/a", rule(Status::GONE))], to(1)), None);
+        let cors =
+            Cors::new(&cors::CorsOptions { origins: vec!["*".into()], ..Default::default() });
+        let asked_first = Rule { cors: cors.unwrap(), ..to(1) };
+        assert_eq!(sole(vec![route("/a", asked_first)], to(1)), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use weir_accept::Limit;
-use weir_accept::upstream::{Arrived, Asked, Departure, Granted, Outcome, Reason, Ticket};
+use weir_accept::upstream::{Arrived, Asked, Departure, Granted, Load, Outcome, Reason, Ticket};
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
 use weir_sys::heap::{Charged, Part};
@@ -173,6 +173,11 @@ impl Upstreams {
         self.hand_out(upstream, now_ns);
         departure.until_ns = departure.until_ns.saturating_sub(self.offset_ns);
         departure
+    }
+
+    /// Returns what comes to an upstream, and what it does with it.
+    pub(crate) fn load(&self, upstream: usize) -> Load {
+        self.shared.admission(upstream).load()
     }
 
     /// Records the end of a request whose client had gone. Its place is to be given back.

@@ -102,9 +102,8 @@ pub(crate) struct LoopCore<C> {
     pub(crate) request_decision: Option<Decision>,
     /// True while idle connections outlive the listeners, because the server has a successor.
     pub(crate) keeps_idle: bool,
-    /// SYNs dropped by the filters of closed listeners, in total and for sources beyond their
-    /// share.
-    syn_dropped: [u64; 2],
+    /// SYNs dropped by the filters of closed listeners ([`Listener::dropped`]).
+    syn_dropped: [u64; 3],
     /// End of the drain, nanoseconds; `None` before a drain begins.
     pub(crate) drained_by_ns: Option<u64>,
     /// System calls of every thread that has handed over its own; empty while they are not
@@ -120,13 +119,20 @@ impl<C> LoopCore<C> {
         let WorkerParts { context, sockets, control, mut publisher, open_max } = parts;
         publisher.begin(context.read_clock_ns());
         let phase_times = context.config.phase_times.then(|| PhaseTimes::begin(edge(&context)));
-        let listeners: Vec<_> = (FIRST_LISTENER..)
+        let mut listeners: Vec<_> = (FIRST_LISTENER..)
             .zip(sockets)
             .map(|(slot, socket)| {
                 Listener::new(slot, socket, &context.config.policy, context.config.listenq)
             })
             .collect();
         let reserved = FIRST_LISTENER + listeners.len() as u32;
+        if context.config.sole_upstream().is_some() {
+            let (loops, has_redirects) = (context.config.workers, context.config.redirects_to_tls);
+            let all = listeners.iter_mut().filter(|listener| listener.is_tls() || !has_redirects);
+            let all: Vec<_> = all.collect();
+            let count = all.len() * loops.max(1);
+            all.into_iter().for_each(|listener| listener.shed_among(count));
+        }
         Self {
             table: ConnectionTable::new(context.config.slots, reserved, open_max),
             listeners,
@@ -154,7 +160,7 @@ impl<C> LoopCore<C> {
             work_max_ns: None,
             request_decision: None,
             keeps_idle: false,
-            syn_dropped: [0; 2],
+            syn_dropped: [0; 3],
             drained_by_ns: None,
             calls: Vec::new(),
             last_message_ns: None,
@@ -237,6 +243,21 @@ impl<C> LoopCore<C> {
     /// Returns whether a policy must know exactly when the loop sleeps.
     pub(crate) fn is_alert(&self) -> bool {
         self.listeners.iter().any(Listener::is_alert)
+    }
+
+    /// Sets how many connections come in while all that is served waits for one upstream. To be
+    /// called once an iteration has done its work: what it completed lets others in.
+    pub(crate) fn shed_for_upstream(&mut self) {
+        let now_ns = self.context.now_ns();
+        if !self.listeners.iter().any(|listener| listener.wants_load(now_ns)) {
+            return;
+        }
+        let WorkerContext { upstreams, counters, config, .. } = &mut self.context;
+        let sole = config.sole_upstream().zip(upstreams.as_ref());
+        let Some(load) = sole.map(|(sole, upstreams)| upstreams.load(sole)) else { return };
+        for listener in &mut self.listeners {
+            listener.shed(now_ns, &load, counters);
+        }
     }
 
     /// Lifts all refusal because of load before the loop sleeps.
@@ -448,6 +469,6 @@ fn edge(context: &WorkerContext) -> Edge {
 }
 
 /// Adds two pairs of counts.
-fn sum([a, b]: [u64; 2], [c, d]: [u64; 2]) -> [u64; 2] {
-    [a + c, b + d]
+fn sum([a, b, c]: [u64; 3], [d, e, f]: [u64; 3]) -> [u64; 3] {
+    [a + d, b + e, c + f]
 }

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use weir_accept::upstream::{Load, Shedding};
 use weir_accept::{Decision, PhaseOutcome, Policy, PolicyConfig, Signals, SynDecision, View};
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
@@ -72,6 +73,9 @@ pub(crate) struct Listener {
     /// Length of the accept queue as last known: asked for, or found empty.
     queue: u32,
     syn_filter: SynFilter,
+    /// Limit of the connections that come in while all that it serves waits for one upstream;
+    /// `None` if it serves anything else.
+    shedding: Option<Shedding>,
     /// Time up to which the present overload has been counted, nanoseconds; `None` without
     /// overload.
     overloaded_at_ns: Option<u64>,
@@ -92,6 +96,7 @@ impl Listener {
             backlog: listenq,
             queue: 0,
             syn_filter: SynFilter::new(tokens, config.backlog),
+            shedding: None,
             overloaded_at_ns: None,
             decision: Decision::default(),
         }
@@ -99,6 +104,25 @@ impl Listener {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.fd.as_fd()
+    }
+
+    /// Has it drop SYNs, as one of so many listeners, while the one upstream for which all that it
+    /// serves waits has more than it can do.
+    pub(crate) fn shed_among(&mut self, listeners: usize) {
+        self.shedding = Some(Shedding::new(listeners));
+    }
+
+    /// Returns whether the upstream's load must be known now.
+    pub(crate) fn wants_load(&self, now_ns: u64) -> bool {
+        self.may_limit() && self.shedding.is_some_and(|shedding| shedding.wants_load(now_ns))
+    }
+
+    /// Sets how many connections come in, by the load of the upstream.
+    pub(crate) fn shed(&mut self, now_ns: u64, load: &Load, counters: &mut Counters) {
+        if let Some(shedding) = self.shedding.as_mut().filter(|_| !self.socket.is_held) {
+            let (fd, keep_attached) = (self.socket.fd.as_fd(), self.policy.is_alert());
+            self.syn_filter.shed(fd, now_ns, (shedding, load), keep_attached, counters);
+        }
     }
 
     /// Returns whether its clients speak TLS.
@@ -212,8 +236,8 @@ impl Listener {
         self.overloaded_at_ns.is_some()
     }
 
-    /// Returns the SYNs dropped by its filter, in total and for sources beyond their share.
-    pub(crate) fn dropped(&self) -> [u64; 2] {
+    /// Returns the SYNs dropped by its filter ([`SynFilter::dropped`]).
+    pub(crate) fn dropped(&self) -> [u64; 3] {
         self.syn_filter.dropped()
     }
 

@@ -1,9 +1,10 @@
-//! The SYN filter of one listening socket: attaches it when the policy wants one, sets how many
-//! SYNs may pass, and detaches it. Decides nothing itself.
+//! The SYN filter of one listening socket: attaches it when the policy wants one, or an upstream
+//! has more than it can do, sets how many SYNs may pass, and detaches it. Decides nothing itself.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use weir_accept::upstream::{FilteredSyns, Load, Shedding};
 use weir_accept::{
     ADDRESSES_COUNTED_MAX, BURST, EPOCH_BITS, Handshakes, SynDecision, SynFilter as Kind, Syns,
 };
@@ -35,6 +36,20 @@ pub(crate) struct SynFilter {
     /// State of the filter while it is attached: its counts when it was attached, and the
     /// handshakes let in since.
     attached: Option<Attached>,
+    /// Drops on account of an upstream.
+    shed: Shed,
+}
+
+/// Drops of SYNs because all that a listener serves waits for an upstream.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shed {
+    /// True while the filter stays attached for that.
+    is_active: bool,
+    /// SYNs that may pass in total since the filter was made; `None`: all may.
+    limit: Option<u64>,
+    /// SYNs dropped by this limit, and all that had been dropped at the last look.
+    dropped: u64,
+    seen: u64,
 }
 
 struct Attached {
@@ -42,10 +57,31 @@ struct Attached {
     handshakes: Handshakes,
 }
 
+impl Shed {
+    /// Returns how many SYNs its limit has dropped by now, if so many were dropped in all under a
+    /// decision of the policy. Where that takes tokens itself, they are what is short.
+    fn dropped_by(&self, all: u64, decision: SynDecision) -> u64 {
+        let is_own = self.limit.is_some() && !matches!(decision, SynDecision::Tokens { .. });
+        self.dropped + if is_own { all.saturating_sub(self.seen) } else { 0 }
+    }
+
+    /// Records the SYNs dropped so far. To be called before the decision or the limit changes.
+    fn note_dropped(&mut self, all: u64, decision: SynDecision) {
+        self.dropped = self.dropped_by(all, decision);
+        self.seen = all;
+    }
+}
+
 impl SynFilter {
     /// Creates a filter that is not attached yet.
     pub(crate) fn new(tokens: Option<TokenFilter>, backlog_max: u32) -> Self {
-        Self { decision: SynDecision::Open, backlog_max, tokens, attached: None }
+        Self {
+            decision: SynDecision::Open,
+            backlog_max,
+            tokens,
+            attached: None,
+            shed: Shed::default(),
+        }
     }
 
     /// Returns the best kind that the kernel lets this process attach to a socket that listens on
@@ -78,6 +114,27 @@ impl SynFilter {
         let _ = syn_filter::detach(listener);
         self.attached = None;
         self.decision = SynDecision::Open;
+        self.shed = Shed { is_active: false, limit: None, ..self.shed };
+    }
+
+    /// Sets how many SYNs may pass while all that the listener serves waits for an upstream, beside
+    /// what the policy decides.
+    pub(crate) fn shed(
+        &mut self,
+        listener: BorrowedFd<'_>,
+        now_ns: u64,
+        (shedding, load): (&mut Shedding, &Load),
+        keep_attached: bool,
+        counters: &mut Counters,
+    ) {
+        let Some(tokens) = &self.tokens else { return };
+        let counts = tokens.counts();
+        self.shed.note_dropped(counts.dropped, self.decision);
+        let syns = FilteredSyns { passed: counts.passed, dropped: self.shed.dropped };
+        self.shed.limit = shedding.limit(now_ns, load, syns);
+        self.shed.is_active = shedding.is_active();
+        self.attach_or_detach(listener, now_ns, self.decision, keep_attached, counters);
+        self.update();
     }
 
     /// Applies a decision. `keep_attached`: an attached filter that takes tokens stays attached
@@ -90,7 +147,8 @@ impl SynFilter {
         keep_attached: bool,
         counters: &mut Counters,
     ) {
-        if self.tokens.is_some() {
+        if let Some(tokens) = &self.tokens {
+            self.shed.note_dropped(tokens.counts().dropped, self.decision);
             self.attach_or_detach(listener, now_ns, decision, keep_attached, counters);
         } else {
             self.set_drop_share(listener, decision, counters);
@@ -110,7 +168,7 @@ impl SynFilter {
         counters: &mut Counters,
     ) {
         let takes = matches!(decision, SynDecision::Guard { .. } | SynDecision::Tokens { .. });
-        let wanted = takes || self.attached.is_some() && keep_attached;
+        let wanted = takes || self.shed.is_active || self.attached.is_some() && keep_attached;
         if wanted == self.attached.is_some() {
             return;
         }
@@ -159,11 +217,15 @@ impl SynFilter {
                 share_ns,
             }),
             SynDecision::Guard { window, each_ns } => tokens.set(Tokens {
-                limit: limited(window.min(self.backlog_max), each_ns),
+                limit: limited(window.min(self.backlog_max), each_ns)
+                    .min(self.shed.limit.unwrap_or(u64::MAX)),
                 reserve: 0,
                 share_ns: 0,
             }),
-            SynDecision::Open | SynDecision::Random(_) => tokens.open(),
+            SynDecision::Open | SynDecision::Random(_) => match self.shed.limit {
+                Some(limit) => tokens.set(Tokens { limit, reserve: 0, share_ns: 0 }),
+                None => tokens.open(),
+            },
         }
     }
 
@@ -198,11 +260,12 @@ impl SynFilter {
         Some(handshakes.syns(counted, need_tokens))
     }
 
-    /// Returns the SYNs dropped by the filter that takes tokens since the server began, in total
-    /// and for sources beyond their share.
-    pub(crate) fn dropped(&self) -> [u64; 2] {
+    /// Returns the SYNs dropped by the filter that takes tokens since the server began: on account
+    /// of the server's own load, of these for sources beyond their share, and of an upstream's.
+    pub(crate) fn dropped(&self) -> [u64; 3] {
         let counts = self.tokens.as_ref().map(TokenFilter::counts).unwrap_or_default();
-        [counts.dropped, counts.dropped_unfair]
+        let for_upstream = self.shed.dropped_by(counts.dropped, self.decision);
+        [counts.dropped.saturating_sub(for_upstream), counts.dropped_unfair, for_upstream]
     }
 
     /// Returns the share of SYNs that the filter drops at random, per million. The kernel counts
@@ -221,8 +284,9 @@ impl SynFilter {
         decision: SynDecision,
         counters: &mut Counters,
     ) {
-        if self.tokens.is_none() {
-            self.set_drop_share(listener, decision, counters);
+        match &self.tokens {
+            Some(tokens) => self.shed.note_dropped(tokens.counts().dropped, self.decision),
+            None => self.set_drop_share(listener, decision, counters),
         }
         self.decision = decision;
         self.update();

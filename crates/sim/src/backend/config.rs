@@ -66,6 +66,8 @@ pub struct Backend {
     pub service_ns: f64,
     /// Requests per second, Poisson.
     pub rate: f64,
+    /// Time at which their rate changes, nanoseconds, and the factor.
+    pub change: Option<(u64, f64)>,
     /// Time after which a client leaves, nanoseconds. The server answers its request all the same.
     pub patience_ns: u64,
     /// Part of the requests that are of the high class.
@@ -76,6 +78,12 @@ pub struct Backend {
     pub impairment: Option<Impairment>,
     /// Admission to it.
     pub admission: UpstreamConfig,
+    /// True if each request is a connection's only one, and SYNs are dropped by
+    /// [`weir_accept::upstream::Shedding`].
+    pub sheds: bool,
+    /// Time that each refusal takes of the processors, nanoseconds, where requests share them
+    /// ([`Sharing::All`]): the proxy runs on the same ones.
+    pub refusal_ns: u64,
     /// Duration, nanoseconds.
     pub duration_ns: u64,
     /// Seed.
@@ -94,13 +102,22 @@ impl Backend {
             service,
             service_ns,
             rate: overload * workers as f64 * 1e9 / service_ns,
+            change: None,
             patience_ns: u64::MAX,
             high_share: 0.0,
             hung_share: 0.0,
             impairment: None,
             admission: UpstreamConfig::default(),
+            sheds: false,
+            refusal_ns: 0,
             duration_ns: 60_000_000_000,
             seed: 7,
         }
+    }
+
+    /// Returns the rate of the requests at a time, per second.
+    pub(super) fn rate_at(&self, now_ns: u64) -> f64 {
+        let factor = self.change.filter(|(at_ns, _)| now_ns >= *at_ns).map_or(1.0, |(_, by)| by);
+        self.rate * factor
     }
 }

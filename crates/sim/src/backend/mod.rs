@@ -14,7 +14,9 @@ pub use config::{Backend, Impairment, Service, Sharing};
 use rand::{RngExt as _, SeedableRng};
 use rand_distr::{Distribution as _, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use weir_accept::upstream::{Admission, Arrived, Asked, Class, Granted, Outcome};
+use weir_accept::upstream::{
+    Admission, Arrived, Asked, Class, FilteredSyns, Granted, Outcome, Shedding,
+};
 
 use crate::time::SECOND_NS;
 use in_flight::InFlight;
@@ -29,6 +31,10 @@ pub struct Second {
     pub answered_high: u64,
     /// Requests refused by the admission.
     pub refused: u64,
+    /// SYNs dropped.
+    pub dropped: u64,
+    /// Of these, those dropped while a place was free, or none waited for one.
+    pub dropped_idle: u64,
     /// Requests refused by the server itself.
     pub server_refused: u64,
     /// Requests answered after their client had left.
@@ -45,6 +51,10 @@ struct Run<'a> {
     admission: Admission<Request>,
     server: Server<'a>,
     in_flight: InFlight,
+    shedding: Shedding,
+    /// SYNs so far, and how many may pass; `None`: all may.
+    syns: FilteredSyns,
+    syns_max: Option<u64>,
     /// Number of requests so far.
     requests: u64,
     seconds: Vec<Second>,
@@ -59,6 +69,9 @@ pub fn run(backend: &Backend) -> Vec<Second> {
         admission: Admission::new(&backend.admission),
         server: Server::new(backend),
         in_flight: InFlight::new(backend.patience_ns),
+        shedding: Shedding::new(1),
+        syns: FilteredSyns::default(),
+        syns_max: None,
         requests: 0,
         seconds: vec![Second::default(); backend.duration_ns.div_ceil(SECOND_NS) as usize],
     };
@@ -79,6 +92,10 @@ pub fn run(backend: &Backend) -> Vec<Second> {
             run.in_flight.poll(now_ns, &mut run.admission);
         }
         run.hand_out(now_ns);
+        if backend.sheds {
+            let load = run.admission.load();
+            run.syns_max = run.shedding.limit(now_ns, &load, run.syns);
+        }
     }
 }
 
@@ -87,8 +104,26 @@ impl Run<'_> {
         &mut self.seconds[(now_ns / SECOND_NS) as usize]
     }
 
-    /// A request arrives. Returns the time until the next one does.
+    /// A SYN arrives, and its request with it if it passes. Returns the time until the next one
+    /// does.
     fn arrive(&mut self, now_ns: u64) -> u64 {
+        if self.syns_max.is_some_and(|syns_max| self.syns.passed >= syns_max) {
+            self.syns.dropped += 1;
+            let (in_flight, limit) = (self.admission.in_flight(), self.admission.limit());
+            let is_idle = in_flight < limit || self.admission.waiting() == 0;
+            let second = self.second(now_ns);
+            second.dropped += 1;
+            second.dropped_idle += u64::from(is_idle);
+        } else {
+            self.syns.passed += 1;
+            self.ask(now_ns);
+        }
+        let gap: f64 = Exp1.sample(&mut self.arrivals);
+        ((gap * 1e9 / self.backend.rate_at(now_ns)) as u64).max(1)
+    }
+
+    /// A request arrives.
+    fn ask(&mut self, now_ns: u64) {
         let is_high = self.arrivals.random::<f64>() < self.backend.high_share;
         let class = if is_high { Class::High } else { Class::Normal };
         let hung_share = self.backend.hung_share;
@@ -100,10 +135,15 @@ impl Run<'_> {
         match self.admission.arrive(now_ns, asked, request) {
             Arrived::Granted => self.send(now_ns, request),
             Arrived::Waits(_) => {}
-            Arrived::Refused(_) => self.second(now_ns).refused += 1,
+            Arrived::Refused(_) => self.refuse(now_ns),
         }
-        let gap: f64 = Exp1.sample(&mut self.arrivals);
-        ((gap * 1e9 / self.backend.rate) as u64).max(1)
+    }
+
+    fn refuse(&mut self, now_ns: u64) {
+        self.second(now_ns).refused += 1;
+        if self.backend.refusal_ns > 0 {
+            self.server.interrupt(now_ns, self.backend.refusal_ns);
+        }
     }
 
     /// A request leaves the server.
@@ -142,7 +182,7 @@ impl Run<'_> {
         while let Some(granted) = self.admission.next(now_ns) {
             match granted {
                 Granted::Place(request) => self.send(now_ns, request),
-                Granted::Refusal(..) => self.second(now_ns).refused += 1,
+                Granted::Refusal(..) => self.refuse(now_ns),
                 Granted::Recall(request) => {
                     self.in_flight.give_up(now_ns, request.number, &mut self.admission);
                 }

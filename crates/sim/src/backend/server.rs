@@ -132,8 +132,14 @@ impl<'a> Server<'a> {
 
     /// Counts the work done until now.
     fn count(&mut self, now_ns: u64) {
-        self.done_ns += (now_ns - self.counted_ns) as f64 * self.speed();
-        self.counted_ns = now_ns;
+        self.done_ns += now_ns.saturating_sub(self.counted_ns) as f64 * self.speed();
+        self.counted_ns = self.counted_ns.max(now_ns);
+    }
+
+    /// Has the processors do something else for a time.
+    pub(super) fn interrupt(&mut self, now_ns: u64, for_ns: u64) {
+        self.count(now_ns);
+        self.counted_ns += for_ns;
     }
 
     /// Returns when an end is, given by its time or its mark.

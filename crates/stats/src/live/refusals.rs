@@ -9,7 +9,7 @@ pub enum Refused {
     Connection,
     /// A request on an open connection.
     Request,
-    /// A request for an upstream.
+    /// A request for an upstream, or the SYN of a connection for one.
     Forwarded,
 }
 
@@ -29,7 +29,7 @@ pub struct Refusal {
 /// The reasons. A request or connection is counted by one of these at most, but for SYNs: a client
 /// repeats one that was dropped, so that it may be counted several times, and its connection be
 /// accepted or refused in the end.
-pub const REFUSALS: [Refusal; 8] = [
+pub const REFUSALS: [Refusal; 9] = [
     Refusal {
         counter: "syn_dropped",
         reason: "syn_filter",
@@ -67,6 +67,12 @@ pub const REFUSALS: [Refusal; 8] = [
         what: Refused::Forwarded,
     },
     Refusal {
+        counter: "upstream_syn_dropped",
+        reason: "upstream_syn_filter",
+        words: "SYN dropped for upstream",
+        what: Refused::Forwarded,
+    },
+    Refusal {
         counter: "refused_memory",
         reason: "memory",
         words: "memory budget used up",
@@ -89,6 +95,7 @@ pub(super) fn counts(counters: &Counters) -> [u64; REFUSALS.len()] {
         counters.refused_unfair.get(),
         counters.upstream_excess.get(),
         counters.upstream_stale.get(),
+        counters.upstream_syn_dropped.get(),
         counters.refused_memory.get(),
         counters.refused_memory_requests.get(),
     ]

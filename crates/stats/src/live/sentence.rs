@@ -98,7 +98,8 @@ fn refused_connections(sample: &Sample, last: &Reading) -> Option<String> {
 }
 
 fn refused_forwarded(sample: &Sample, last: &Reading) -> Option<String> {
-    let (refused, arrived) = (sample.refused(Refused::Forwarded), sample.forwarded);
+    let [_, _, _, _, _, _, syns, ..] = sample.refused;
+    let (refused, arrived) = (sample.refused(Refused::Forwarded), sample.forwarded + syns);
     let percent = percent(refused, arrived)?;
     let (arrived, sent) = (rate(arrived), rate((arrived - refused).max(0.0)));
     let mut text = format!(
@@ -108,6 +109,9 @@ fn refused_forwarded(sample: &Sample, last: &Reading) -> Option<String> {
     let fullest = last.upstreams.iter().max_by_key(|each| each.waiting);
     if let Some(UpstreamState { name, limit: Some(limit), waiting, .. }) = fullest {
         text += &format!("; {waiting} wait for the {limit} places at upstream {name}");
+    }
+    if syns > 0.0 {
+        text += &format!("; of those refused, {}/s had no connection yet", rate(syns));
     }
     Some(text + ".")
 }

@@ -44,7 +44,7 @@ fn rates_are_per_second_between_readings() {
     let now = reading(4, &[&named[..], &more, &timed].concat());
     let sample = Sample::between(&before, &now);
     assert_eq!((sample.answered, sample.failed, sample.accepted), (100.0, 3.0, 0.0));
-    assert_eq!(sample.refused, [10.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    assert_eq!(sample.refused, [10.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     assert_eq!((sample.offered(), sample.refused(Refused::Connection)), (115.0, 12.0));
     assert_eq!((sample.queue, sample.cpus, sample.queued_s), (3, Some(0.5), Some(0.002)));
     assert_eq!(Sample::of_workers(&before, &now), [(0, sample)]);
@@ -100,6 +100,15 @@ fn the_sentence_says_why_the_server_refuses() {
     let expected = "Refusing 40 % of requests for upstreams: 100/s arrive, 60/s find a place in \
                     time; 12 wait for the 8 places at upstream app. Upstream app has 1 of 2 \
                     servers down. Requests failed at upstreams: 2 in 1 s.";
+    assert_eq!((condition, &*text), (Condition::Refusing, expected));
+}
+
+#[test]
+fn the_sentence_counts_the_connections_refused_for_an_upstream() {
+    let named = [("upstream_requests", 100), ("upstream_stale", 20), ("upstream_syn_dropped", 300)];
+    let Sentence { condition, text } = sentence(&named, &[]);
+    let expected = "Refusing 80 % of requests for upstreams: 400/s arrive, 80/s find a place in \
+                    time; of those refused, 300/s had no connection yet.";
     assert_eq!((condition, &*text), (Condition::Refusing, expected));
 }
 

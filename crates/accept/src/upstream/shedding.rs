@@ -1,0 +1,190 @@
+//! Number of new connections that a listener takes while all it serves waits for one upstream that
+//! has more than it can do: the last rung, below the refusals with a 503.
+//!
+//! A refusal costs the proxy a connection and a reply, and where the upstream is on the same
+//! machine, the upstream pays for it. So once refusals are the greater part of what the proxy does,
+//! SYNs are dropped before anything is spent on them. Requests wait for the upstream all the while:
+//! for each that leaves it, a little more than one connection comes in, and while too few wait
+//! ([`Load::is_contended`]), all do. No place is ever free while a SYN is dropped.
+//!
+//! This is for a listener of which every request needs the upstream. Where there is also something
+//! else to be had, such as a file, nobody knows before the request what a connection is for.
+
+use super::admission::Load;
+
+/// Minimum time over which requests and refusals are compared, nanoseconds.
+const WINDOW_NS: u64 = 1_000_000_000;
+
+/// Number of refusals in such a time below which nobody notices what they cost.
+const REFUSED_MIN: u64 = 100;
+
+/// Ratio of refusals to requests that have left the upstream, from which SYNs are dropped: two and
+/// a half times as much comes as can be served. Below 1, with the SYNs dropped among the refusals,
+/// none is dropped any more.
+const BEGIN_RATIO: f64 = 1.5;
+
+/// Number of connections that come in for each request that leaves the upstream. One would leave
+/// the queue to run dry when a connection brings no request.
+const LET_IN: f64 = 1.25;
+
+/// Number of connections that may come in at once, if none has for a while.
+const BURST: f64 = 8.0;
+
+/// Counts of the filter in front of a listener, since any time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FilteredSyns {
+    /// SYNs that passed.
+    pub passed: u64,
+    /// SYNs dropped on account of this limit.
+    pub dropped: u64,
+}
+
+/// Limit of one listener of one loop. Times are nanoseconds of one monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Shedding {
+    /// Number of listeners among which the connections are divided.
+    listeners: u64,
+    is_active: bool,
+    /// Start of the present comparison, and the counts then.
+    since_ns: u64,
+    load_then: Load,
+    dropped_then: u64,
+    /// Requests that had left the upstream at the last look.
+    ended: u64,
+    /// SYNs that may pass in total; that of the last look while all may.
+    limit: f64,
+}
+
+impl Shedding {
+    /// Creates the limit of one of so many listeners, which share the connections evenly.
+    #[must_use]
+    pub fn new(listeners: usize) -> Self {
+        Self {
+            listeners: listeners.max(1) as u64,
+            is_active: false,
+            since_ns: 0,
+            load_then: Load::default(),
+            dropped_then: 0,
+            ended: 0,
+            limit: 0.0,
+        }
+    }
+
+    /// Returns whether SYNs may be dropped, now or soon.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.is_active
+    }
+
+    /// Returns whether [`Shedding::limit`] must be called now.
+    #[must_use]
+    pub fn wants_load(&self, now_ns: u64) -> bool {
+        self.is_active || self.compares(now_ns)
+    }
+
+    fn compares(&self, now_ns: u64) -> bool {
+        now_ns >= self.since_ns.saturating_add(WINDOW_NS)
+    }
+
+    /// Returns the total number of SYNs that may pass from now on; `None`: all may. To be called
+    /// whenever a request has come to the upstream or left it.
+    pub fn limit(&mut self, now_ns: u64, load: &Load, syns: FilteredSyns) -> Option<u64> {
+        self.judge(now_ns, load, syns);
+        let ended = load.ended.saturating_sub(std::mem::replace(&mut self.ended, load.ended));
+        if !(self.is_active && load.is_contended()) {
+            self.limit = syns.passed as f64;
+            return None;
+        }
+        let more = LET_IN * ended as f64 / self.listeners as f64;
+        let passed = syns.passed as f64;
+        self.limit = (self.limit + more).clamp(passed, passed + BURST);
+        Some(self.limit as u64)
+    }
+
+    /// Compares what is refused with what the upstream does.
+    fn judge(&mut self, now_ns: u64, load: &Load, syns: FilteredSyns) {
+        if !self.compares(now_ns) {
+            return;
+        }
+        let ended = load.ended.saturating_sub(self.load_then.ended) as f64;
+        let refused = load.refused.saturating_sub(self.load_then.refused);
+        let dropped = syns.dropped.saturating_sub(self.dropped_then) * self.listeners;
+        self.is_active = if self.is_active {
+            (refused + dropped) as f64 > ended
+        } else {
+            refused >= REFUSED_MIN && refused as f64 > BEGIN_RATIO * ended
+        };
+        (self.since_ns, self.load_then, self.dropped_then) = (now_ns, *load, syns.dropped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn load(ended: u64, refused: u64, waiting: usize) -> Load {
+        Load { ended, refused, waiting, waiting_allowed: 20 }
+    }
+
+    /// Returns one that is active, at a second, with a hundred requests and a thousand refusals.
+    fn active() -> Shedding {
+        let mut shedding = Shedding::new(1);
+        assert_eq!(
+            shedding.limit(1000 * MS, &load(100, 1000, 20), FilteredSyns::default()),
+            Some(8)
+        );
+        shedding
+    }
+
+    #[test]
+    fn it_begins_when_most_is_refused() {
+        let judged = |ended, refused| {
+            let mut shedding = Shedding::new(1);
+            shedding.limit(1000 * MS, &load(ended, refused, 20), FilteredSyns::default());
+            shedding.is_active()
+        };
+        assert!(!judged(1000, 1400) && judged(1000, 1600));
+        assert!(!judged(10, 99) && judged(10, 100));
+    }
+
+    #[test]
+    fn five_connections_come_in_for_four_requests() {
+        let mut shedding = active();
+        let mut syns = FilteredSyns { passed: 8, dropped: 100 };
+        assert_eq!(shedding.limit(1001 * MS, &load(104, 1000, 20), syns), Some(13));
+        syns.passed = 13;
+        assert_eq!(shedding.limit(1002 * MS, &load(108, 1000, 20), syns), Some(18));
+        // None comes for a while: no more than a burst is saved up.
+        assert_eq!(shedding.limit(1100 * MS, &load(508, 1000, 20), syns), Some(21));
+    }
+
+    #[test]
+    fn all_come_in_while_few_wait() {
+        let mut shedding = active();
+        let syns = FilteredSyns { passed: 8, dropped: 100 };
+        assert_eq!(shedding.limit(1001 * MS, &load(104, 1000, 2), syns), None);
+        let syns = FilteredSyns { passed: 40, dropped: 100 };
+        assert_eq!(shedding.limit(1002 * MS, &load(104, 1000, 3), syns), Some(40));
+        assert!(!Load::default().is_contended());
+    }
+
+    #[test]
+    fn it_ends_when_less_than_twice_as_much_comes_as_can_be_served() {
+        for (dropped, lasts) in [(150, true), (90, false)] {
+            let mut shedding = active();
+            let syns = FilteredSyns { passed: 200, dropped };
+            shedding.limit(2000 * MS, &load(200, 1010, 20), syns);
+            assert_eq!(shedding.is_active(), lasts, "{dropped}");
+        }
+    }
+
+    #[test]
+    fn loops_divide_the_connections() {
+        let mut shedding = Shedding::new(4);
+        shedding.limit(1000 * MS, &load(100, 1000, 20), FilteredSyns::default());
+        let syns = FilteredSyns { passed: 8, dropped: 0 };
+        assert_eq!(shedding.limit(1001 * MS, &load(116, 1000, 20), syns), Some(13));
+    }
+}
