@@ -56,6 +56,16 @@ mod tests {
     }
 
     #[test]
+    fn each_reason_for_a_refusal_has_a_colour_in_both_schemes() {
+        let count = weir_stats::live::REFUSALS.len();
+        assert!(SCRIPT.contains(&format!("const REASONS_MAX = {count};")));
+        for index in 0..count {
+            assert_eq!(STYLE.matches(&format!("--r{index}: #")).count(), 2, "{index}");
+            assert_eq!(STYLE.matches(&format!(".c-r{index} {{")).count(), 1, "{index}");
+        }
+    }
+
+    #[test]
     fn no_nonce_comes_twice() {
         let mut nonces = Nonces::default();
         let (one, other) = (nonces.next(), nonces.next());

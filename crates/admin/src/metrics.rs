@@ -14,7 +14,7 @@ use crate::text_format::{self, Kind, Metric};
 
 /// Help of the refusals.
 const REFUSALS_HELP: &str = "connections and requests refused because of load, by reason; of \
-     syn_filter it is SYNs, which a client repeats until it is admitted or gives up";
+     syn_filter and upstream_syn_filter it is SYNs, which a client repeats";
 
 /// Counters whose names in the table are not those that metrics have.
 const RENAMED: [(&str, &str); 2] = [("bytes_in", "received_bytes"), ("bytes_out", "sent_bytes")];

@@ -7,6 +7,7 @@ use std::time::Duration;
 use weir_tests::load::{LoadRun, load};
 use weir_tests::origin::reply;
 use weir_tests::server::Stopped;
+use weir_tests::wait::until;
 use weir_tests::{Origin, Root, Server, Setup, suite};
 
 use crate::WEIR;
@@ -51,6 +52,31 @@ fn a_flood_for_the_only_upstream_is_refused_by_the_kernel_in_the_end(setup: &Set
     if has_tokens() {
         assert!(dropped >= 100, "{dropped} and {others} dropped");
     }
+}
+
+/// What other loops have completed wakes nobody, and each request leaves its loop without anything
+/// that would: the upstream closes its connections.
+#[test]
+fn no_loop_sleeps_while_it_drops_syns() {
+    let origin = Origin::start(|_| {
+        thread::sleep(Duration::from_millis(25));
+        b"HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\ndone".to_vec()
+    });
+    let options = ["--workers", "4", "--max-in-flight", "1"];
+    let server = Server::proxy(WEIR, &[&origin.url()], &options);
+    load(WEIR, FLOOD, format!("http://{}/app", server.authority()));
+    let dropped = || server.new_report()["total"]["upstream_syn_dropped"].as_u64().unwrap();
+    // SYNs of the flood are repeated for a while, and requests are answered.
+    until("the last of the flood was answered", || {
+        let total = server.new_report()["total"].take();
+        total["upstream_in_flight"] == 0 && total["accepted"] == total["closed"]
+    });
+    let before = dropped();
+    for _ in 0..20 {
+        assert_eq!(server.get("/app").text(), "done");
+    }
+    assert_eq!(dropped(), before);
+    assert!(before >= 100 || !has_tokens(), "{before}");
 }
 
 #[test]

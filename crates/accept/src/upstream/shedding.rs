@@ -35,14 +35,15 @@ const BURST: f64 = 8.0;
 pub struct FilteredSyns {
     /// SYNs that passed.
     pub passed: u64,
-    /// SYNs dropped on account of this limit.
+    /// SYNs dropped on account of the upstream, at all listeners of the loop. A client repeats one.
     pub dropped: u64,
 }
 
 /// Limit of one listener of one loop. Times are nanoseconds of one monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Shedding {
-    /// Number of listeners among which the connections are divided.
+    /// Number of loops, and of the listeners of all of them: the connections are divided evenly.
+    loops: u64,
     listeners: u64,
     is_active: bool,
     /// Start of the present comparison, and the counts then.
@@ -56,11 +57,13 @@ pub struct Shedding {
 }
 
 impl Shedding {
-    /// Creates the limit of one of so many listeners, which share the connections evenly.
+    /// Creates the limit of one of so many listeners of each loop.
     #[must_use]
-    pub fn new(listeners: usize) -> Self {
+    pub fn new(loops: usize, listeners_each: usize) -> Self {
+        let loops = loops.max(1) as u64;
         Self {
-            listeners: listeners.max(1) as u64,
+            loops,
+            listeners: loops * listeners_each.max(1) as u64,
             is_active: false,
             since_ns: 0,
             load_then: Load::default(),
@@ -108,11 +111,13 @@ impl Shedding {
         }
         let ended = load.ended.saturating_sub(self.load_then.ended) as f64;
         let refused = load.refused.saturating_sub(self.load_then.refused);
-        let dropped = syns.dropped.saturating_sub(self.dropped_then) * self.listeners;
+        let dropped = syns.dropped.saturating_sub(self.dropped_then) * self.loops;
         self.is_active = if self.is_active {
             (refused + dropped) as f64 > ended
         } else {
-            refused >= REFUSED_MIN && refused as f64 > BEGIN_RATIO * ended
+            // Some policies for the queue bound the wait, and not the length.
+            let is_bounded = load.waiting_allowed < usize::MAX;
+            is_bounded && refused >= REFUSED_MIN && refused as f64 > BEGIN_RATIO * ended
         };
         (self.since_ns, self.load_then, self.dropped_then) = (now_ns, *load, syns.dropped);
     }
@@ -130,7 +135,7 @@ mod tests {
 
     /// Returns one that is active, at a second, with a hundred requests and a thousand refusals.
     fn active() -> Shedding {
-        let mut shedding = Shedding::new(1);
+        let mut shedding = Shedding::new(1, 1);
         assert_eq!(
             shedding.limit(1000 * MS, &load(100, 1000, 20), FilteredSyns::default()),
             Some(8)
@@ -141,12 +146,16 @@ mod tests {
     #[test]
     fn it_begins_when_most_is_refused() {
         let judged = |ended, refused| {
-            let mut shedding = Shedding::new(1);
+            let mut shedding = Shedding::new(1, 1);
             shedding.limit(1000 * MS, &load(ended, refused, 20), FilteredSyns::default());
             shedding.is_active()
         };
         assert!(!judged(1000, 1400) && judged(1000, 1600));
         assert!(!judged(10, 99) && judged(10, 100));
+        let mut shedding = Shedding::new(1, 1);
+        let unbounded = Load { waiting_allowed: usize::MAX, ..load(100, 1000, 20) };
+        assert_eq!(shedding.limit(1000 * MS, &unbounded, FilteredSyns::default()), None);
+        assert!(!shedding.is_active());
     }
 
     #[test]
@@ -182,7 +191,7 @@ mod tests {
 
     #[test]
     fn loops_divide_the_connections() {
-        let mut shedding = Shedding::new(4);
+        let mut shedding = Shedding::new(2, 2);
         shedding.limit(1000 * MS, &load(100, 1000, 20), FilteredSyns::default());
         let syns = FilteredSyns { passed: 8, dropped: 0 };
         assert_eq!(shedding.limit(1001 * MS, &load(116, 1000, 20), syns), Some(13));

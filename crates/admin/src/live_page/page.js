@@ -3,7 +3,7 @@
 const SAMPLES_MAX = 900;
 const INTERVAL_MS = 1000;
 const TIMEOUT_MS = 4000;
-const REASONS_MAX = 8;
+const REASONS_MAX = 9;
 const TICKS = { 60: [60, 40, 20, 0], 300: [300, 180, 60, 0], 900: [900, 600, 300, 0] };
 const SVG = 'http:' + '//www.w3.org/2000/svg';
 

@@ -386,6 +386,13 @@ mod tests {
         assert_eq!(sole(vec![route("/a", to(1))], Rule::files()), None);
         assert_eq!(sole(vec![route("/a", to(0))], to(1)), None);
         assert_eq!(sole(vec![route("/a", rule(Status::GONE))], to(1)), None);
+        let other = |upstream| {
+            let site = Site { hosts: Vec::new(), routes: Vec::new(), otherwise: to(1) };
+            let hosts = vec![HostPattern::parse("b.example").unwrap()];
+            let other = Site { hosts, routes: Vec::new(), otherwise: to(upstream) };
+            Sites::new(site, vec![other]).unwrap().sole_upstream()
+        };
+        assert_eq!([other(1), other(0)], [Some(1), None]);
         let cors =
             Cors::new(&cors::CorsOptions { origins: vec!["*".into()], ..Default::default() });
         let asked_first = Rule { cors: cors.unwrap(), ..to(1) };

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_accept::upstream::Shedding;
 use weir_accept::{Decision, Deferred, TlsWork, View};
 use weir_dispatch::readiness::Token;
 use weir_dispatch::timers::TimerWheel;
@@ -14,6 +15,7 @@ use weir_sys::profile;
 use super::connection_table::ConnectionTable;
 use super::listener::{Listener, Socket};
 use super::phase_times::{Edge, LoopPhase, PhaseTimes};
+use crate::config::Config;
 use crate::context::WorkerContext;
 use crate::context::log::LogBuffer;
 use crate::control::{Control, Phase};
@@ -29,6 +31,9 @@ pub(crate) const WAKER_SLOT: u32 = 0;
 pub(crate) const FIRST_LISTENER: u32 = 1;
 
 const SECOND_NS: u64 = 1_000_000_000;
+
+/// Maximum time between two looks at an upstream while SYNs are dropped because of it, nanoseconds.
+const SHED_LOOK_NS: u64 = 5_000_000;
 
 /// Time of a work-phase that the operator is told of, nanoseconds.
 const STALL_NS: u64 = SECOND_NS;
@@ -100,6 +105,10 @@ pub(crate) struct LoopCore<C> {
     work_max_ns: Option<u64>,
     /// Decision by which requests on open connections are judged; `None` if they are all served.
     pub(crate) request_decision: Option<Decision>,
+    /// The upstream without which no request can be served, if there is one.
+    sole_upstream: Option<usize>,
+    /// Time of the next look at its load, nanoseconds, while SYNs are dropped because of it.
+    shed_due_ns: Option<u64>,
     /// True while idle connections outlive the listeners, because the server has a successor.
     pub(crate) keeps_idle: bool,
     /// SYNs dropped by the filters of closed listeners ([`Listener::dropped`]).
@@ -126,12 +135,9 @@ impl<C> LoopCore<C> {
             })
             .collect();
         let reserved = FIRST_LISTENER + listeners.len() as u32;
-        if context.config.sole_upstream().is_some() {
-            let (loops, has_redirects) = (context.config.workers, context.config.redirects_to_tls);
-            let all = listeners.iter_mut().filter(|listener| listener.is_tls() || !has_redirects);
-            let all: Vec<_> = all.collect();
-            let count = all.len() * loops.max(1);
-            all.into_iter().for_each(|listener| listener.shed_among(count));
+        let sole_upstream = context.config.sole_upstream();
+        if sole_upstream.is_some() {
+            share_shedding(&mut listeners, &context.config);
         }
         Self {
             table: ConnectionTable::new(context.config.slots, reserved, open_max),
@@ -159,6 +165,8 @@ impl<C> LoopCore<C> {
             work_ns: 0,
             work_max_ns: None,
             request_decision: None,
+            sole_upstream,
+            shed_due_ns: None,
             keeps_idle: false,
             syn_dropped: [0; 3],
             drained_by_ns: None,
@@ -252,12 +260,16 @@ impl<C> LoopCore<C> {
         if !self.listeners.iter().any(|listener| listener.wants_load(now_ns)) {
             return;
         }
-        let WorkerContext { upstreams, counters, config, .. } = &mut self.context;
-        let sole = config.sole_upstream().zip(upstreams.as_ref());
+        let WorkerContext { upstreams, counters, .. } = &mut self.context;
+        let sole = self.sole_upstream.zip(upstreams.as_ref());
         let Some(load) = sole.map(|(sole, upstreams)| upstreams.load(sole)) else { return };
+        let dropped = self.listeners.iter().map(|listener| listener.dropped()[2]).sum();
         for listener in &mut self.listeners {
-            listener.shed(now_ns, &load, counters);
+            listener.shed(now_ns, &load, dropped, counters);
         }
+        // What other loops complete wakes nobody here, and may leave places free.
+        let is_shedding = self.listeners.iter().any(Listener::is_shedding);
+        self.shed_due_ns = is_shedding.then(|| now_ns + SHED_LOOK_NS);
     }
 
     /// Lifts all refusal because of load before the loop sleeps.
@@ -347,8 +359,14 @@ impl<C> LoopCore<C> {
         let policies = self.listeners.iter().filter_map(Listener::due_ns);
         let upstreams_ns = self.context.upstreams_due_ns();
         let memory_ns = self.context.memory.due_ns();
-        let others_ns =
-            [log_ns, upstreams_ns, memory_ns, self.publisher.due_ns(), self.paused_until_ns];
+        let others_ns = [
+            log_ns,
+            upstreams_ns,
+            memory_ns,
+            self.publisher.due_ns(),
+            self.paused_until_ns,
+            self.shed_due_ns,
+        ];
         policies.chain(others_ns.into_iter().flatten()).min()
     }
 
@@ -468,7 +486,18 @@ fn edge(context: &WorkerContext) -> Edge {
     Edge { ended_ns, began_ns: context.read_clock_ns(), cpu_ns, calls_ns }
 }
 
-/// Adds two pairs of counts.
+/// Divides among the listeners of all loops the connections that come in while all that they serve
+/// waits for an upstream. One that sends clients on to TLS serves them itself.
+fn share_shedding(listeners: &mut [Listener], config: &Config) {
+    let waits = |listener: &&mut Listener| {
+        listener.has_filter() && (listener.is_tls() || !config.redirects_to_tls)
+    };
+    let all: Vec<_> = listeners.iter_mut().filter(waits).collect();
+    let shedding = Shedding::new(config.workers, all.len());
+    all.into_iter().for_each(|listener| listener.set_shedding(shedding));
+}
+
+/// Adds two groups of counts.
 fn sum([a, b, c]: [u64; 3], [d, e, f]: [u64; 3]) -> [u64; 3] {
     [a + d, b + e, c + f]
 }

@@ -106,10 +106,20 @@ impl Listener {
         self.socket.fd.as_fd()
     }
 
-    /// Has it drop SYNs, as one of so many listeners, while the one upstream for which all that it
-    /// serves waits has more than it can do.
-    pub(crate) fn shed_among(&mut self, listeners: usize) {
-        self.shedding = Some(Shedding::new(listeners));
+    /// Returns whether it is a TCP socket of the loop's own, which it may filter.
+    pub(crate) fn has_filter(&self) -> bool {
+        self.syn_filter.has_tokens()
+    }
+
+    /// Has it drop SYNs while the one upstream for which all that it serves waits has more than it
+    /// can do.
+    pub(crate) fn set_shedding(&mut self, shedding: Shedding) {
+        self.shedding = Some(shedding);
+    }
+
+    /// Returns whether SYNs are dropped now on account of an upstream.
+    pub(crate) fn is_shedding(&self) -> bool {
+        self.syn_filter.is_shedding()
     }
 
     /// Returns whether the upstream's load must be known now.
@@ -117,11 +127,12 @@ impl Listener {
         self.may_limit() && self.shedding.is_some_and(|shedding| shedding.wants_load(now_ns))
     }
 
-    /// Sets how many connections come in, by the load of the upstream.
-    pub(crate) fn shed(&mut self, now_ns: u64, load: &Load, counters: &mut Counters) {
+    /// Sets how many connections come in, by the load of the upstream. `dropped`: SYNs that were
+    /// dropped because of it at all listeners of the loop.
+    pub(crate) fn shed(&mut self, now_ns: u64, load: &Load, dropped: u64, counters: &mut Counters) {
         if let Some(shedding) = self.shedding.as_mut().filter(|_| !self.socket.is_held) {
             let (fd, keep_attached) = (self.socket.fd.as_fd(), self.policy.is_alert());
-            self.syn_filter.shed(fd, now_ns, (shedding, load), keep_attached, counters);
+            self.syn_filter.shed(fd, now_ns, (shedding, load, dropped), keep_attached, counters);
         }
     }
 

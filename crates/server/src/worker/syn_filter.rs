@@ -47,28 +47,38 @@ struct Shed {
     is_active: bool,
     /// SYNs that may pass in total since the filter was made; `None`: all may.
     limit: Option<u64>,
-    /// SYNs dropped by this limit, and all that had been dropped at the last look.
+    /// True if it is lower than the policy's.
+    binds: bool,
+    /// SYNs dropped while it was, and all that had been dropped at the last look.
     dropped: u64,
     seen: u64,
 }
 
 struct Attached {
     before: Counts,
+    /// SYNs that an upstream had made it drop by then.
+    shed_before: u64,
     handshakes: Handshakes,
 }
 
 impl Shed {
-    /// Returns how many SYNs its limit has dropped by now, if so many were dropped in all under a
-    /// decision of the policy. Where that takes tokens itself, they are what is short.
-    fn dropped_by(&self, all: u64, decision: SynDecision) -> u64 {
-        let is_own = self.limit.is_some() && !matches!(decision, SynDecision::Tokens { .. });
-        self.dropped + if is_own { all.saturating_sub(self.seen) } else { 0 }
+    /// Returns how many SYNs its limit has dropped by now, if so many were dropped in all.
+    fn dropped_by(&self, all: u64) -> u64 {
+        self.dropped + if self.binds { all.saturating_sub(self.seen) } else { 0 }
     }
 
-    /// Records the SYNs dropped so far. To be called before the decision or the limit changes.
-    fn note_dropped(&mut self, all: u64, decision: SynDecision) {
-        self.dropped = self.dropped_by(all, decision);
+    /// Records the SYNs dropped so far. To be called before another limit is the lower one.
+    fn note_dropped(&mut self, all: u64) {
+        self.dropped = self.dropped_by(all);
         self.seen = all;
+    }
+
+    /// Returns what applies, if the policy admits by `policy`, or admits all.
+    fn lower(&mut self, policy: Option<Tokens>) -> Option<Tokens> {
+        let own = self.limit.map(|limit| Tokens { limit, reserve: 0, share_ns: 0 });
+        let lower = own.filter(|own| policy.is_none_or(|policy| own.limit < policy.limit));
+        self.binds = lower.is_some();
+        lower.or(policy)
     }
 }
 
@@ -108,33 +118,42 @@ impl SynFilter {
     /// Detaches the filter, if there is one.
     pub(crate) fn release(&mut self, listener: BorrowedFd<'_>) {
         if let Some(tokens) = &self.tokens {
+            self.shed.note_dropped(tokens.counts().dropped);
             tokens.open();
         }
         // It fails if there is none.
         let _ = syn_filter::detach(listener);
         self.attached = None;
         self.decision = SynDecision::Open;
-        self.shed = Shed { is_active: false, limit: None, ..self.shed };
+        self.shed = Shed { is_active: false, limit: None, binds: false, ..self.shed };
     }
 
     /// Sets how many SYNs may pass while all that the listener serves waits for an upstream, beside
-    /// what the policy decides.
+    /// what the policy decides. `dropped`: SYNs that this has dropped at all listeners of the loop.
     pub(crate) fn shed(
         &mut self,
         listener: BorrowedFd<'_>,
         now_ns: u64,
-        (shedding, load): (&mut Shedding, &Load),
+        (shedding, load, dropped): (&mut Shedding, &Load, u64),
         keep_attached: bool,
         counters: &mut Counters,
     ) {
         let Some(tokens) = &self.tokens else { return };
-        let counts = tokens.counts();
-        self.shed.note_dropped(counts.dropped, self.decision);
-        let syns = FilteredSyns { passed: counts.passed, dropped: self.shed.dropped };
+        let syns = FilteredSyns { passed: tokens.counts().passed, dropped };
         self.shed.limit = shedding.limit(now_ns, load, syns);
         self.shed.is_active = shedding.is_active();
         self.attach_or_detach(listener, now_ns, self.decision, keep_attached, counters);
         self.update();
+    }
+
+    /// Returns whether it takes tokens.
+    pub(crate) fn has_tokens(&self) -> bool {
+        self.tokens.is_some()
+    }
+
+    /// Returns whether an upstream limits the SYNs that may pass.
+    pub(crate) fn is_shedding(&self) -> bool {
+        self.shed.limit.is_some()
     }
 
     /// Applies a decision. `keep_attached`: an attached filter that takes tokens stays attached
@@ -147,8 +166,7 @@ impl SynFilter {
         keep_attached: bool,
         counters: &mut Counters,
     ) {
-        if let Some(tokens) = &self.tokens {
-            self.shed.note_dropped(tokens.counts().dropped, self.decision);
+        if self.tokens.is_some() {
             self.attach_or_detach(listener, now_ns, decision, keep_attached, counters);
         } else {
             self.set_drop_share(listener, decision, counters);
@@ -185,7 +203,12 @@ impl SynFilter {
         counters.syn_filter_changes.one();
         self.attached = wanted.then(|| {
             let queue = weir_sys::listener::queue(listener).map_or(0, |queue| queue.len);
-            Attached { before: tokens.counts(), handshakes: Handshakes::begin(now_ns, queue) }
+            let shed_before = self.shed.dropped;
+            Attached {
+                before: tokens.counts(),
+                shed_before,
+                handshakes: Handshakes::begin(now_ns, queue),
+            }
         });
     }
 
@@ -208,24 +231,23 @@ impl SynFilter {
     /// Sets how many SYNs the attached filter may let pass by now.
     fn update(&mut self) {
         let (Some(tokens), Some(attached)) = (&self.tokens, &mut self.attached) else { return };
-        let Attached { before, handshakes } = attached;
+        let Attached { before, handshakes, .. } = attached;
         let mut limited = |window, each_ns| before.passed + handshakes.limit(window, each_ns);
-        match self.decision {
-            SynDecision::Tokens { window, reserve, share_ns, .. } => tokens.set(Tokens {
-                limit: limited(window, share_ns),
-                reserve: reserve.into(),
-                share_ns,
-            }),
-            SynDecision::Guard { window, each_ns } => tokens.set(Tokens {
-                limit: limited(window.min(self.backlog_max), each_ns)
-                    .min(self.shed.limit.unwrap_or(u64::MAX)),
+        let policy = match self.decision {
+            SynDecision::Tokens { window, reserve, share_ns, .. } => {
+                Some(Tokens { limit: limited(window, share_ns), reserve: reserve.into(), share_ns })
+            }
+            SynDecision::Guard { window, each_ns } => Some(Tokens {
+                limit: limited(window.min(self.backlog_max), each_ns),
                 reserve: 0,
                 share_ns: 0,
             }),
-            SynDecision::Open | SynDecision::Random(_) => match self.shed.limit {
-                Some(limit) => tokens.set(Tokens { limit, reserve: 0, share_ns: 0 }),
-                None => tokens.open(),
-            },
+            SynDecision::Open | SynDecision::Random(_) => None,
+        };
+        self.shed.note_dropped(tokens.counts().dropped);
+        match self.shed.lower(policy) {
+            Some(limits) => tokens.set(limits),
+            None => tokens.open(),
         }
     }
 
@@ -247,12 +269,14 @@ impl SynFilter {
     /// Returns the counts of the attached filter. `queue`: length of the accept queue, if known.
     pub(crate) fn counts(&mut self, now_ns: u64, queue: Option<u32>) -> Option<Syns> {
         let counts = self.tokens.as_ref()?.counts();
-        let Attached { before, handshakes } = self.attached.as_mut()?;
+        let Attached { before, shed_before, handshakes } = self.attached.as_mut()?;
+        // What an upstream makes it drop says nothing of this server's own load.
+        let shed = self.shed.dropped_by(counts.dropped) - *shed_before;
         let passed = counts.passed - before.passed;
         handshakes.see(now_ns, passed, queue);
         let counted = Syns {
             passed,
-            dropped: counts.dropped - before.dropped,
+            dropped: (counts.dropped - before.dropped).saturating_sub(shed),
             weight: counts.weight as u32,
             ..Syns::default()
         };
@@ -264,7 +288,7 @@ impl SynFilter {
     /// of the server's own load, of these for sources beyond their share, and of an upstream's.
     pub(crate) fn dropped(&self) -> [u64; 3] {
         let counts = self.tokens.as_ref().map(TokenFilter::counts).unwrap_or_default();
-        let for_upstream = self.shed.dropped_by(counts.dropped, self.decision);
+        let for_upstream = self.shed.dropped_by(counts.dropped);
         [counts.dropped.saturating_sub(for_upstream), counts.dropped_unfair, for_upstream]
     }
 
@@ -284,9 +308,8 @@ impl SynFilter {
         decision: SynDecision,
         counters: &mut Counters,
     ) {
-        match &self.tokens {
-            Some(tokens) => self.shed.note_dropped(tokens.counts().dropped, self.decision),
-            None => self.set_drop_share(listener, decision, counters),
+        if self.tokens.is_none() {
+            self.set_drop_share(listener, decision, counters);
         }
         self.decision = decision;
         self.update();

@@ -69,7 +69,7 @@ pub fn run(backend: &Backend) -> Vec<Second> {
         admission: Admission::new(&backend.admission),
         server: Server::new(backend),
         in_flight: InFlight::new(backend.patience_ns),
-        shedding: Shedding::new(1),
+        shedding: Shedding::new(1, 1),
         syns: FilteredSyns::default(),
         syns_max: None,
         requests: 0,
