@@ -80,6 +80,7 @@ impl Trial {
             dir: &dir,
             port,
             upstream: None,
+            serves_files: false,
             calls: false,
             bench_endpoints: false,
             workers: 1,

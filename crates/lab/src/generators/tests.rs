@@ -52,6 +52,7 @@ fn serve(base: &Path, weir: &Path) -> (RunningServer, u16) {
     let (environment, calls, bench_endpoints, workers) = (&Loopback, false, true, 1);
     let launch = Launch {
         upstream: None,
+        serves_files: false,
         spec: &spec,
         environment,
         weir,

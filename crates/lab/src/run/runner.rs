@@ -14,7 +14,7 @@ use super::resolved_point::ResolvedPoint;
 use super::sources::sources;
 use crate::cgroup::{ControlGroup, Limits};
 use crate::environment::{Environment, Side};
-use crate::experiment::{Experiment, LoadSpec, RateUnit, ServerSpec};
+use crate::experiment::{BackgroundLoadKind, Experiment, LoadSpec, RateUnit, ServerSpec};
 use crate::file_set::{self, FileSet};
 use crate::generators::LoadRequest;
 use crate::journal::Request;
@@ -198,6 +198,8 @@ impl Runner {
             port: resolved.address.port(),
             calls: resolved.sweep.calls,
             upstream: resolved.sweep.upstream.as_ref(),
+            serves_files: (resolved.sweep.background_load.as_ref())
+                .is_some_and(|beside| beside.kind == BackgroundLoadKind::Files),
             bench_endpoints: !resolved.prefix.is_empty() || !resolved.sweep.load.mix.is_empty(),
             workers: resolved.environment.cpus(Side::Server).len(),
             groups,

@@ -56,7 +56,7 @@ const BUFFER_BYTES_DEFAULT: u64 = 16_384;
 const BUFFER_SPARE_BYTES: u64 = 8_192;
 
 fn configuration(site: &Site<'_>) -> Result<String, String> {
-    let (buffer, answers) = match (site.upstreams.is_empty(), site.has_application) {
+    let (buffer, answers) = match (site.upstreams.is_empty(), site.serves_files) {
         (true, _) => {
             let (buffer, rules) = answering(site)?;
             (buffer, rules + "    http-request return status 404\n")

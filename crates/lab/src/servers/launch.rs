@@ -44,6 +44,8 @@ pub struct Launch<'a> {
     pub calls: bool,
     /// The application behind it, of which the server is then a proxy.
     pub upstream: Option<&'a UpstreamSpec>,
+    /// True if it serves files beside that application.
+    pub serves_files: bool,
     /// weir, or the weir behind a proxy: true to offer `/.weir/burn/N`, which burns processor time.
     pub bench_endpoints: bool,
     /// Number of processors of the server's side.

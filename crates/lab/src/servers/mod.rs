@@ -146,7 +146,7 @@ pub fn start(launch: &Launch<'_>) -> Result<RunningServer, String> {
         files_max: weir_sys::process::raise_open_files(),
         as_root: rustix::process::geteuid().is_root(),
         upstreams: upstream::sockets(launch.spec, launch.upstream),
-        has_application: launch.upstream.is_some(),
+        serves_files: launch.upstream.is_some() && launch.serves_files,
         tls,
     };
     let invocation = invocation(launch, &site)?;

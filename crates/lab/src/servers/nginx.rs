@@ -123,7 +123,7 @@ fn upstream(sockets: &[String]) -> String {
 /// Returns the locations: files, and what is passed on.
 fn answers(site: &Site<'_>) -> String {
     let files = format!("        root {};\n", site.root.display());
-    match (site.upstreams.is_empty(), site.has_application) {
+    match (site.upstreams.is_empty(), site.serves_files) {
         (true, _) => files,
         (false, false) => format!("        location / {PASS_ON}"),
         (false, true) => format!("{files}        location {APPLICATION}/ {PASS_ON}"),

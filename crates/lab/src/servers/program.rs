@@ -32,8 +32,8 @@ pub(super) struct Site<'a> {
     /// Unix sockets of its upstreams, relative to its working directory; none for a server that
     /// answers by itself.
     pub(super) upstreams: Vec<String>,
-    /// True if the upstreams are applications: only paths below [`APPLICATION`] are for them.
-    pub(super) has_application: bool,
+    /// True if it serves files beside the upstreams: only paths below [`APPLICATION`] are for them.
+    pub(super) serves_files: bool,
     /// Its certificate; `None` if it speaks no TLS.
     pub(super) tls: Option<IdentityFiles>,
 }

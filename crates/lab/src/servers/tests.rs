@@ -64,6 +64,7 @@ impl Place {
             port: self.port,
             calls: true,
             upstream,
+            serves_files: true,
             bench_endpoints: spec.proxy_burn_us().is_some(),
             workers: 2,
             groups: &[],
@@ -81,7 +82,7 @@ impl Place {
             files_max: 4096,
             as_root: rustix::process::geteuid().is_root(),
             upstreams: upstream::sockets(spec, None),
-            has_application: false,
+            serves_files: false,
             tls: spec.tls().map(|key| IdentityFiles::make(key, address, &dirs[1]).unwrap()),
         }
     }

@@ -95,7 +95,7 @@ pub(super) const ALLOWED: AllowList = AllowList {
 pub(super) fn arguments(site: &Site<'_>, calls: bool, bench_endpoints: bool) -> Vec<String> {
     let upstreams = site.upstreams.iter().map(|socket| format!("unix:{socket}"));
     let serve = ["serve".to_owned(), site.root.display().to_string()];
-    let mut arguments = match (site.upstreams.is_empty(), site.has_application) {
+    let mut arguments = match (site.upstreams.is_empty(), site.serves_files) {
         (true, _) => serve.to_vec(),
         (false, false) => std::iter::once("proxy".to_owned()).chain(upstreams).collect(),
         (false, true) => {
