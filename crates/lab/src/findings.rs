@@ -22,7 +22,13 @@ pub struct Findings {
 }
 
 impl Chapter {
-    /// Returns every judged claim of the chapter: about its figures, about its tables, and others.
+    /// Returns the judged claims of the chapter, trials of a cause left out.
+    pub fn claims(&self) -> impl Iterator<Item = &Judged> {
+        self.all_judged().filter(|judged| !judged.is_trial())
+    }
+
+    /// Returns everything judged in the chapter, about its figures, about its tables, and other:
+    /// claims, and trials of a cause.
     pub fn all_judged(&self) -> impl Iterator<Item = &Judged> {
         let pictures = self.pictures.iter().flat_map(|picture| &picture.judged);
         let sheets = self.sheets.iter().flat_map(|sheet| &sheet.judged);
@@ -171,14 +177,18 @@ pub struct Mark {
     pub flagged: u32,
 }
 
-/// A median and an interval around it.
+/// A median and an interval around it. They are finite in figures and tables; that of a claim's
+/// ratio is infinite where what is divided by is 0.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq)]
 pub struct Estimate {
     /// The median.
+    #[serde(with = "extended")]
     pub value: f64,
     /// The lower end of the interval; equal to the median if there is only one point.
+    #[serde(with = "extended")]
     pub low: f64,
     /// The upper end of the interval.
+    #[serde(with = "extended")]
     pub high: f64,
     /// Number of points the median is taken over.
     pub n: u32,
@@ -189,11 +199,47 @@ pub const INTERVAL_N_MIN: u32 = 3;
 
 impl Estimate {
     /// Returns half the width of the interval as a share of the median, infinite around a median of
-    /// 0; `None` where there are too few values for an interval.
+    /// 0 and with one infinite end; `None` where there are too few values for an interval.
     pub fn half_width(&self) -> Option<f64> {
-        let half = (self.high - self.low) / 2.0;
-        let share = if half == 0.0 { 0.0 } else { half / self.value.abs() };
+        // Infinities are compared first: their difference and their quotient are no numbers.
+        let half = if self.high == self.low { 0.0 } else { (self.high - self.low) / 2.0 };
+        let is_share = half == 0.0 || half.is_infinite();
+        let share = if is_share { half } else { half / self.value.abs() };
         (self.n >= INTERVAL_N_MIN).then_some(share)
+    }
+}
+
+/// Numbers that may be infinite: JSON has none, and they are texts there.
+mod extended {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    const INFINITE: &str = "∞";
+    const BELOW_ALL: &str = "-∞";
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Number(f64),
+        Text(String),
+    }
+
+    pub(super) fn serialize<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
+        match value.is_infinite() {
+            true if *value > 0.0 => to.serialize_str(INFINITE),
+            true => to.serialize_str(BELOW_ALL),
+            false => to.serialize_f64(*value),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+        match Written::deserialize(from)? {
+            Written::Number(value) => Ok(value),
+            Written::Text(text) => match text.as_str() {
+                INFINITE => Ok(f64::INFINITY),
+                BELOW_ALL => Ok(f64::NEG_INFINITY),
+                _ => Err(de::Error::custom("a number that is none")),
+            },
+        }
     }
 }
 
@@ -282,12 +328,16 @@ pub struct Judged {
     #[serde(default)]
     pub rounds_more: Option<u32>,
     /// For a claim that does not hold: how many times the median is away from the paper's number,
-    /// or from the bound where the text gives none. None if it is of another sign, or 0.
+    /// or from the bound where the text gives none. None if it is of another sign, 0 or infinite.
     #[serde(default)]
     pub apart: Option<f64>,
     /// For a paper's claim that does not hold: the conditions that were changed to find out why.
     #[serde(default)]
     pub trials: Option<Vec<Trial>>,
+    /// For a trial: id of the paper's claim whose effect is looked for under a changed condition.
+    /// A trial is shown, and counts as no claim.
+    #[serde(default)]
+    pub trial_of: Option<String>,
 }
 
 /// A condition that was changed to bring back the effect that a paper claims.
@@ -315,6 +365,11 @@ pub enum Cause {
 }
 
 impl Judged {
+    /// Returns whether this looks for the cause of a disagreement and is no claim of its own.
+    pub fn is_trial(&self) -> bool {
+        self.trial_of.is_some()
+    }
+
     /// Returns what is known of the cause of a disagreement with a paper; `None` if there is
     /// none.
     pub fn cause(&self) -> Option<Cause> {
@@ -342,4 +397,37 @@ pub enum Verdict {
     Undecided,
     /// The claim cannot be measured here.
     NotMeasurable,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INFINITE: f64 = f64::INFINITY;
+
+    fn estimate(value: f64, low: f64, high: f64) -> Estimate {
+        Estimate { value, low, high, n: 6 }
+    }
+
+    #[test]
+    fn half_the_width_of_an_interval_with_one_infinite_end_is_infinite_and_of_two_is_0() {
+        assert_eq!(estimate(4.0, 3.0, 5.0).half_width(), Some(0.25));
+        assert_eq!(estimate(4.0, 3.0, INFINITE).half_width(), Some(INFINITE));
+        assert_eq!(estimate(INFINITE, 3.0, INFINITE).half_width(), Some(INFINITE));
+        assert_eq!(estimate(INFINITE, INFINITE, INFINITE).half_width(), Some(0.0));
+        assert_eq!(estimate(0.0, 0.0, 0.0).half_width(), Some(0.0));
+        assert_eq!(estimate(0.0, 0.0, 1.0).half_width(), Some(INFINITE));
+    }
+
+    #[test]
+    fn an_infinite_estimate_is_written_as_json_and_read_again() {
+        for here in [estimate(INFINITE, -INFINITE, INFINITE), estimate(2.0, 1.5, INFINITE)] {
+            let text = serde_json::to_string(&here).unwrap();
+            assert!(text.contains("\"∞\"") && !text.contains("null"), "{text}");
+            assert_eq!(serde_json::from_str::<Estimate>(&text).unwrap(), here);
+        }
+        let whole = r#"{"value":2,"low":1,"high":3.5,"n":6}"#;
+        assert_eq!(serde_json::from_str::<Estimate>(whole).unwrap(), estimate(2.0, 1.0, 3.5));
+        assert!(serde_json::from_str::<Estimate>(&whole.replace("3.5", "\"x\"")).is_err());
+    }
 }

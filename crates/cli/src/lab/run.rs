@@ -174,9 +174,9 @@ pub(super) fn summary(findings: &Findings, dir: &Path) -> String {
             chapter.id, tally.measured, tally.invalid, tally.late, tally.flagged, tally.failed
         );
     }
-    if findings.chapters.iter().any(|chapter| chapter.all_judged().next().is_some()) {
+    if findings.chapters.iter().any(|chapter| chapter.claims().next().is_some()) {
         let of = if findings.paper.is_some() { "Claims of the paper" } else { "Expectations" };
-        let judged = || findings.chapters.iter().flat_map(Chapter::all_judged);
+        let judged = || findings.chapters.iter().flat_map(Chapter::claims);
         let count = |wanted| judged().filter(|judged| judged.verdict == wanted).count();
         let _ = writeln!(
             text,
@@ -194,4 +194,49 @@ pub(super) fn summary(findings: &Findings, dir: &Path) -> String {
     }
     let _ = writeln!(text, "Report: {}", dir.join("report.html").display());
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_lab::findings::{Judged, PaperHead};
+
+    use super::*;
+
+    fn judged(id: &str, trial_of: Option<&str>) -> Judged {
+        Judged {
+            id: id.to_owned(),
+            text: "More.".to_owned(),
+            place: "p. 1".to_owned(),
+            paper: None,
+            measure: String::new(),
+            holds_if: "above 1".to_owned(),
+            here: None,
+            verdict: Verdict::Holds,
+            why: String::new(),
+            rounds_more: None,
+            apart: None,
+            trials: None,
+            trial_of: trial_of.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn trials_of_a_cause_are_not_among_the_claims_told_at_the_end() {
+        let paper = PaperHead {
+            key: "p".to_owned(),
+            title: "P".to_owned(),
+            authors: "A".to_owned(),
+            year: 2004,
+            set_up: String::new(),
+        };
+        let told = |judged: Vec<Judged>| {
+            let chapters = vec![Chapter { judged, ..Chapter::default() }];
+            let findings = Findings { paper: Some(paper.clone()), chapters, ..Findings::default() };
+            summary(&findings, Path::new("run"))
+        };
+        let text = told(vec![judged("more", None), judged("trial", Some("less"))]);
+        assert!(text.contains("Claims of the paper: 1 hold, 0 do not"), "{text}");
+        let text = told(vec![judged("trial", Some("less"))]);
+        assert!(!text.contains("Claims of the paper"), "{text}");
+    }
 }

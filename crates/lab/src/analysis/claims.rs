@@ -1,7 +1,7 @@
 //! Judges the claims of a paper from measured points: a quantity, or its ratio to another within
 //! rounds, is compared with a bound. The verdict is computed from the interval alone.
 
-use super::estimate::of_sums;
+use super::estimate::{Compared, Side, common_rounds, of_sums};
 use super::figures::info;
 use super::labels;
 use super::study::Study;
@@ -36,6 +36,7 @@ pub(super) fn judge(claim: &Claim, studies: &[Study<'_>]) -> Judged {
         rounds_more,
         apart: here.filter(|_| verdict == Verdict::DoesNotHold).and_then(|here| apart(claim, here)),
         trials: None,
+        trial_of: claim.looks_for.clone(),
     }
 }
 
@@ -62,7 +63,7 @@ pub(super) fn add_trials(judged: &mut Judged, studies: &[Study<'_>]) {
 }
 
 /// Returns how many times the median is away from the paper's number, or from the bound that it
-/// fails; `None` if there is no such multiple.
+/// fails; `None` if there is no such multiple, or if it is infinite.
 fn apart(claim: &Claim, here: Estimate) -> Option<f64> {
     let above = claim.above.filter(|bound| here.value <= *bound);
     let stated = claim.paper.or(above).or(claim.below)?;
@@ -90,7 +91,11 @@ fn verdict(claim: &Claim, here: Estimate) -> (Verdict, String, Option<u32>) {
     }
     let (low, high) = (number(here.low), number(here.high));
     let rounds_more = rounds_more(claim, here);
+    let is_finite = [here.value, here.low, here.high].iter().all(|number| number.is_finite());
     let more = match rounds_more {
+        None if !is_finite => {
+            "from infinite numbers it is not known how many rounds would tell".to_owned()
+        }
         None => "its median is at the bound, where no number of rounds decides".to_owned(),
         Some(1) => "about 1 more round would tell".to_owned(),
         Some(rounds) => format!("about {rounds} more rounds would tell"),
@@ -101,7 +106,7 @@ fn verdict(claim: &Claim, here: Estimate) -> (Verdict, String, Option<u32>) {
 
 /// Returns the further rounds after which the interval would be clear of the bounds, if the median
 /// stays and each half of the interval narrows with the root of the number of rounds; `None` if
-/// the median is at a bound, or as good as.
+/// the median is at a bound, or as good as, and if a half is infinite, which does not narrow.
 fn rounds_more(claim: &Claim, here: Estimate) -> Option<u32> {
     let Estimate { value, low, high, n } = here;
     let (under, over) = (value - low, high - value);
@@ -118,6 +123,9 @@ fn rounds_more(claim: &Claim, here: Estimate) -> Option<u32> {
             above.into_iter().chain(below).collect()
         }
     };
+    if halves.iter().any(|(half, room)| !half.is_finite() || !room.is_finite()) {
+        return None;
+    }
     let of_one = |(half, room): (f64, f64)| f64::from(n) * (half / room).powi(2);
     let rounds = halves.into_iter().map(of_one).fold(0.0, f64::max);
     // A little less, so that an exact number is not taken for more than it is.
@@ -128,6 +136,8 @@ fn rounds_more(claim: &Claim, here: Estimate) -> Option<u32> {
 /// Formats a number with about four digits, enough to tell the ends of an interval apart.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
+        f64::INFINITY if value < 0.0 => "-∞".to_owned(),
+        f64::INFINITY => "∞".to_owned(),
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
         size if size >= 1.0 || size == 0.0 => format!("{value:.2}"),
@@ -213,8 +223,8 @@ fn at_words(claim: &Claim, side: &Quantity, study: Option<&Study<'_>>) -> String
     }
 }
 
-/// Returns the measured estimate and a note about where it was taken, or the reason why there is
-/// none.
+/// Returns the measured estimate and a note about where it was taken and what was left out of it,
+/// or the reason why there is none.
 fn measured(claim: &Claim, study: Option<&Study<'_>>) -> Result<(Estimate, String), String> {
     if let Some(why) = &claim.not_measurable {
         return Err(why.clone());
@@ -226,9 +236,45 @@ fn measured(claim: &Claim, study: Option<&Study<'_>>) -> Result<(Estimate, Strin
     let bottom = claim.bottom.as_ref().map_or(Ok(Vec::new()), |sum| terms(study, claim, sum))?;
     let all: Vec<&Term<'_>> = top.iter().chain(&bottom).collect();
     let sides = |of: &[Term<'_>]| of.iter().map(|term| term.side(&all)).collect::<Option<Vec<_>>>();
-    let here = sides(&top).zip(sides(&bottom)).and_then(|(top, bottom)| of_sums(&top, &bottom));
-    let here = here.ok_or_else(|| missing(&all))?;
-    Ok((here, listed(all.iter().map(|term| term.moved(&all)))))
+    let found = sides(&top).zip(sides(&bottom)).and_then(|(tops, bottoms)| {
+        let compared = of_sums(&tops, &bottoms)?;
+        Some((compared, tops, bottoms))
+    });
+    let (compared, tops, bottoms) = found.ok_or_else(|| missing(&all))?;
+    if let Some(why) = same_points((&top, &tops), (&bottom, &bottoms), &all) {
+        return Err(why);
+    }
+    let Compared { estimate, undefined } = compared;
+    let notes = all.iter().map(|term| term.moved(&all)).chain([left_out(undefined)]);
+    Ok((estimate, listed(notes)))
+}
+
+/// Explains why a ratio is 1 by construction; `None` if no quantity of it is divided by itself.
+fn same_points(
+    (top, tops): (&[Term<'_>], &[Side]),
+    (bottom, bottoms): (&[Term<'_>], &[Side]),
+    all: &[&Term<'_>],
+) -> Option<String> {
+    let rounds = common_rounds(tops, bottoms);
+    for (one, side) in top.iter().zip(tops) {
+        for (other, other_side) in bottom.iter().zip(bottoms) {
+            if side.index(&rounds) == other_side.index(&rounds)
+                && let Some(why) = one.same_as(other, all)
+            {
+                return Some(why);
+            }
+        }
+    }
+    None
+}
+
+/// Notes how many rounds have no ratio; empty if each has one.
+fn left_out(undefined: u32) -> String {
+    match undefined {
+        0 => String::new(),
+        1 => "1 round is left out, as both sides are 0 in it".to_owned(),
+        rounds => format!("{rounds} rounds are left out, as both sides are 0 in them"),
+    }
 }
 
 fn terms<'a>(
@@ -243,7 +289,7 @@ fn terms<'a>(
 fn missing(all: &[&Term<'_>]) -> String {
     let whys = listed(all.iter().map(|term| term.missing(all)));
     match whys.is_empty() {
-        true => "no round has valid points of both, or what is divided by is 0".to_owned(),
+        true => "no round has valid points of both, or both are 0 in each".to_owned(),
         false => whys,
     }
 }
@@ -398,6 +444,138 @@ mod tests {
         let judged = judged(&claim(("two", LAST), Some(("one", LAST)), "above = 1.5"), &lines);
         assert_eq!((judged.verdict, judged.here.unwrap().value), (Verdict::Holds, 2.0));
         assert!(judged.why.starts_with("judged at 2 × the capacity"), "{}", judged.why);
+    }
+
+    #[test]
+    fn points_that_do_not_tell_a_metric_are_not_called_invalid() {
+        let mut lines = fixtures::both();
+        for line in &mut lines {
+            let Line::Point(point) = line else { continue };
+            if point.key.x > 2.0 {
+                point.load.response = None;
+            }
+        }
+        let mut claim = claim(("one", LAST), None, "below = 5");
+        claim.top.as_mut().unwrap().first_mut().metric = "response_p99".to_owned();
+        let judged = |lines: &[Line]| {
+            let judged = judged(&claim, lines);
+            (judged.verdict, judged.why)
+        };
+        let at = "judged at 2 × the capacity of accept 1, as points beyond it";
+        let why = format!("{at} do not tell response time, 99th percentile");
+        assert_eq!(judged(&lines), (Verdict::Holds, why));
+        lines.retain(|line| matches!(line, Line::Point(point) if point.key.x < 4.0));
+        assert_eq!(judged(&lines), (Verdict::Holds, format!("{at} were not measured")));
+        lines.push(fixtures::invalid("one", 4.0, 0, "late"));
+        assert_eq!(judged(&lines), (Verdict::Holds, format!("{at} are not valid")));
+    }
+
+    #[test]
+    fn a_quantity_that_would_be_divided_by_itself_decides_nothing() {
+        let kept = |at| claim(("one", LAST), Some(("one", at)), "below = 0.5");
+        let mut lines = fixtures::lines("one", &[(1.0, [900.0; 3]), (2.0, [1200.0; 3])]);
+        lines.push(fixtures::invalid("one", 4.0, 0, "late"));
+        let why = "replies/s of accept 1 at 2 × the capacity of accept 1 would be divided by \
+                   itself, as points beyond it are not valid";
+        for at in [PEAK, "2"] {
+            let judged = judged(&kept(at), &lines);
+            assert_eq!((judged.verdict, judged.why.as_str()), (Verdict::NotMeasurable, why));
+            assert_eq!(judged.here, None);
+        }
+        // The other way round, and at the first.
+        let rise = claim(("one", PEAK), Some(("one", "\"first\"")), "above = 2");
+        let only = |x, rate| fixtures::lines("one", &[(x, [rate; 3]), (4.0, [100.0; 3])]);
+        assert_eq!(said(&rise, &only(2.0, 900.0)).0, Verdict::NotMeasurable);
+        assert_eq!(said(&rise, &only(1.0, 900.0)).0, Verdict::DoesNotHold);
+    }
+
+    #[test]
+    fn a_peak_elsewhere_or_at_the_end_itself_decides() {
+        let kept = claim(("one", LAST), Some(("one", PEAK)), "below = 0.5");
+        let mut lines = fixtures::lines("one", &[(1.0, [1000.0; 3]), (2.0, [400.0; 3])]);
+        lines.push(fixtures::invalid("one", 4.0, 0, "late"));
+        let (verdict, why) = said(&kept, &lines);
+        assert_eq!(verdict, Verdict::Holds);
+        assert!(why.starts_with("judged at 2 × the capacity"), "{why}");
+        let lines = fixtures::lines("one", &[(1.0, [900.0; 3]), (4.0, [1200.0; 3])]);
+        assert_eq!(said(&kept, &lines), (Verdict::DoesNotHold, String::new()));
+        // Of another server it is another quantity.
+        let pair = claim(("two", LAST), Some(("one", PEAK)), "below = 0.5");
+        let mut lines = fixtures::lines("one", &[(1.0, [900.0; 3]), (2.0, [1200.0; 3])]);
+        lines.extend(fixtures::lines("two", &[(1.0, [900.0; 3]), (2.0, [300.0; 3])]));
+        assert_eq!(said(&pair, &lines).0, Verdict::Holds);
+    }
+
+    #[test]
+    fn a_part_of_a_sum_at_one_place_is_a_share_wherever_that_is() {
+        let side = |server: &str| {
+            format!("{{ metric = \"reply_rate\", server = \"{server}\", at = {LAST} }}")
+        };
+        let text = format!(
+            "[[claim]]\nid = \"c\"\nfigure = \"fig-1\"\ntext = \"t\"\nwhere = \"p\"\n\
+             experiment = \"p/e\"\nsweep = \"up\"\ntop = {}\nbottom = [{}, {}]\nabove = 0.3\n",
+            side("one"),
+            side("one"),
+            side("two"),
+        );
+        let mut lines = fixtures::lines("one", &[(2.0, [1200.0; 3])]);
+        lines.extend(fixtures::lines("two", &[(2.0, [1200.0; 3]), (4.0, [1200.0; 3])]));
+        let judged = judged(&fixtures::paper(&text).claim.remove(0), &lines);
+        assert_eq!((judged.verdict, judged.here.unwrap().value), (Verdict::Holds, 0.5));
+        let why = "judged at 2 × the capacity of accept 1, as points beyond it were not measured";
+        assert_eq!(judged.why, why);
+    }
+
+    /// Returns points of both servers at the lowest value: replies per second of each round.
+    fn pairs(two: &[f64], one: &[f64]) -> Vec<Line> {
+        let line = |server: &'static str| {
+            move |(round, rate): (u32, &f64)| fixtures::line(server, 1.0, round, *rate)
+        };
+        let twos = (0..).zip(two).map(line("two"));
+        twos.chain((0..).zip(one).map(line("one"))).collect()
+    }
+
+    #[test]
+    fn a_ratio_to_0_is_beyond_every_bound() {
+        let ratio = |bound| claim(("two", "1"), Some(("one", "1")), bound);
+        let lines = pairs(&[50.0, 60.0, 70.0], &[0.0; 3]);
+        let held = judged(&ratio("above = 1.2"), &lines);
+        let here = held.here.unwrap();
+        assert_eq!((held.verdict, held.why.as_str()), (Verdict::Holds, ""));
+        assert_eq!((here.value, here.low, here.n), (f64::INFINITY, f64::INFINITY, 3));
+        let failed = judged(&ratio("below = 1.2"), &lines);
+        assert_eq!((failed.verdict, failed.apart), (Verdict::DoesNotHold, None));
+        let failed = judged(&ratio("above = 1.2\nbelow = 9"), &lines);
+        assert_eq!(failed.verdict, Verdict::DoesNotHold);
+        let lines = pairs(&[50.0, 60.0, 10.0], &[0.0, 0.0, 10.0]);
+        let open = judged(&ratio("above = 1.2"), &lines);
+        assert_eq!((open.verdict, open.rounds_more), (Verdict::Undecided, None));
+        let why = "the interval 1.00–∞ has both answers; from infinite numbers it is not known \
+                   how many rounds would tell";
+        assert_eq!(open.why, why);
+    }
+
+    #[test]
+    fn rounds_in_which_both_sides_are_0_are_left_out_and_counted() {
+        let ratio = |bound| claim(("two", "1"), Some(("one", "1")), bound);
+        let lines = pairs(&[0.0, 20.0, 30.0, 40.0], &[0.0, 10.0, 15.0, 20.0]);
+        let held = judged(&ratio("above = 1.2"), &lines);
+        assert_eq!((held.verdict, held.here.unwrap().n), (Verdict::Holds, 3));
+        assert_eq!(held.why, "1 round is left out, as both sides are 0 in it");
+        let lines = pairs(&[0.0, 0.0, 30.0], &[0.0, 0.0, 15.0]);
+        let why = "one round only, which has no interval; 2 rounds are left out, as both sides \
+                   are 0 in them";
+        assert_eq!(said(&ratio("above = 1.2"), &lines), (Verdict::Undecided, why.to_owned()));
+        let (verdict, why) = said(&ratio("above = 1.2"), &pairs(&[0.0; 3], &[0.0; 3]));
+        assert_eq!(verdict, Verdict::NotMeasurable);
+        assert!(why.ends_with("or both are 0 in each"), "{why}");
+    }
+
+    #[test]
+    fn numbers_have_four_digits_or_are_infinite() {
+        let values = [12_345.6, 12.34, 1.0, 0.0123, 0.0, f64::INFINITY, f64::NEG_INFINITY];
+        let said = ["12346", "12.3", "1.00", "0.012", "0.00", "∞", "-∞"];
+        assert_eq!(values.map(number), said);
     }
 
     #[test]

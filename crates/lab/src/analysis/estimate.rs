@@ -5,7 +5,7 @@ use std::slice;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use weir_stats::{Bootstrap, median, quantile};
+use weir_stats::{Bootstrap, median};
 
 use super::study::Rounds;
 use crate::findings::{Estimate, INTERVAL_N_MIN};
@@ -92,25 +92,55 @@ pub(super) fn peak(curve: &[Rounds], rounds: &[u32]) -> Option<usize> {
     medians.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|(index, _)| index)
 }
 
-/// Returns the median of one side, or of its ratio to another within rounds.
+/// Returns the median of one side, or of its ratio to another within rounds, for figures and
+/// tables: ratios to 0 are left out.
 pub(super) fn of_sides(top: &Side, bottom: Option<&Side>) -> Option<Estimate> {
-    of_sums(slice::from_ref(top), bottom.map_or(&[], slice::from_ref))
+    let bottom: &[Side] = bottom.map_or(&[], slice::from_ref);
+    Some(resampled(slice::from_ref(top), bottom, ByZero::LeftOut)?.estimate)
 }
 
-/// Returns the median of the sum of sides, or of its ratio to the sum of others, within rounds; of
-/// no others if there are none. Each resample draws rounds and repeats the whole computation on
-/// them, including the choice of a peak. `None` if no round has the values needed.
-pub(super) fn of_sums(top: &[Side], bottom: &[Side]) -> Option<Estimate> {
-    let mut rounds = top.first()?.rounds();
+/// Returns the median of the sum of sides, or of its ratio to the sum of others, within rounds, for
+/// claims; of no others if there are none. What is more than 0 is infinitely many times 0: if a
+/// round without it were left out, so would be the very effect that is claimed. `None` if no round
+/// has the values needed.
+pub(super) fn of_sums(top: &[Side], bottom: &[Side]) -> Option<Compared> {
+    resampled(top, bottom, ByZero::Infinite)
+}
+
+/// An estimate that a claim is judged by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Compared {
+    pub(super) estimate: Estimate,
+    /// Number of rounds that are left out because both sums are 0 in them.
+    pub(super) undefined: u32,
+}
+
+/// The treatment of ratios to 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ByZero {
+    LeftOut,
+    Infinite,
+}
+
+/// Returns the rounds in which every side has a number at any value.
+pub(super) fn common_rounds(top: &[Side], bottom: &[Side]) -> Vec<u32> {
+    let mut rounds = top.first().map(Side::rounds).unwrap_or_default();
     for side in top.iter().chain(bottom) {
         let others = side.rounds();
         rounds.retain(|round| others.contains(round));
     }
-    let all = numbers(top, bottom, &rounds)?;
-    let value = median(&all)?;
-    let few = range(value, &all);
+    rounds
+}
+
+/// Returns the median with its interval. Each resample draws rounds and repeats the whole
+/// computation on them, including the choice of a peak.
+fn resampled(top: &[Side], bottom: &[Side], by_zero: ByZero) -> Option<Compared> {
+    let rounds = common_rounds(top, bottom);
+    let Numbers { values, undefined } = numbers(top, bottom, &rounds, by_zero)?;
+    let value = quantile(&values, 0.5)?;
+    let few = range(value, &values);
     if few.n < INTERVAL_N_MIN {
-        return Some(few);
+        return Some(Compared { estimate: few, undefined });
     }
     let Bootstrap { resamples, confidence, seed } = Bootstrap::default();
     let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -118,29 +148,58 @@ pub(super) fn of_sums(top: &[Side], bottom: &[Side]) -> Option<Estimate> {
     let statistics: Vec<f64> = (0..resamples)
         .filter_map(|_| {
             drawn.iter_mut().for_each(|round| *round = draw(&rounds, &mut chance));
-            median(&numbers(top, bottom, &drawn)?)
+            quantile(&numbers(top, bottom, &drawn, by_zero)?.values, 0.5)
         })
         .collect();
     let tail = (1.0 - confidence) / 2.0;
     let end = |share| quantile(&statistics, share).unwrap_or(value);
     // The maximum over many places may lie below nearly all of its resamples.
     let (low, high) = (end(tail).min(value), end(1.0 - tail).max(value));
-    Some(Estimate { low, high, ..few })
+    Some(Compared { estimate: Estimate { low, high, ..few }, undefined })
 }
 
-/// Returns the numbers of these rounds, repeated as often as a round was drawn. Ratios to 0 are
-/// omitted.
-fn numbers(top: &[Side], bottom: &[Side], rounds: &[u32]) -> Option<Vec<f64>> {
+/// Returns the value that a share of a sample does not exceed, as `weir_stats::quantile` does,
+/// which refuses infinite values; `None` for an empty sample.
+fn quantile(sample: &[f64], share: f64) -> Option<f64> {
+    let mut sorted = sample.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let position = share * sorted.len().checked_sub(1)? as f64;
+    let below = *sorted.get(position.floor() as usize)?;
+    let above = *sorted.get(position.ceil() as usize)?;
+    // Between two infinities there is no difference to take a part of.
+    Some(if below.is_infinite() { below } else { below + (above - below) * position.fract() })
+}
+
+/// Numbers of rounds, each as often as its round was drawn.
+#[derive(Debug, Default)]
+struct Numbers {
+    values: Vec<f64>,
+    /// Number of rounds in which both sides of a ratio are 0.
+    undefined: u32,
+}
+
+/// Returns the numbers of these rounds; `None` if a side has no value of the sweep to take them at.
+fn numbers(top: &[Side], bottom: &[Side], rounds: &[u32], by_zero: ByZero) -> Option<Numbers> {
     let above = top.iter().map(|side| side.at(rounds)).collect::<Option<Vec<_>>>()?;
     let below = bottom.iter().map(|side| side.at(rounds)).collect::<Option<Vec<_>>>()?;
     let sum = |of: &[&Rounds], round: &u32| -> Option<f64> {
         of.iter().map(|values| values.get(round).copied()).sum()
     };
-    let number = |round: &u32| match below.is_empty() {
-        true => sum(&above, round),
-        false => Some(sum(&above, round)? / sum(&below, round)?),
-    };
-    Some(rounds.iter().filter_map(number).filter(|number| number.is_finite()).collect())
+    let mut numbers = Numbers::default();
+    for round in rounds {
+        let Some((top, bottom)) = sum(&above, round).zip(sum(&below, round)) else { continue };
+        match (below.is_empty(), bottom == 0.0) {
+            (true, _) => numbers.values.push(top),
+            (false, false) => numbers.values.push(top / bottom),
+            (false, true) if top == 0.0 => numbers.undefined += 1,
+            // A divisor of -0 is 0 too, so the sign is that of what is divided.
+            (false, true) if by_zero == ByZero::Infinite => {
+                numbers.values.push(top * f64::INFINITY);
+            }
+            (false, true) => {}
+        }
+    }
+    Some(numbers)
 }
 
 /// Draws one of the rounds uniformly, by the high word of a product.
@@ -185,24 +244,64 @@ mod tests {
     }
 
     #[test]
-    fn only_common_rounds_make_ratios_and_none_is_to_0() {
+    fn only_common_rounds_make_ratios() {
         let top = Side { curve: vec![Rounds::from([(0, 4.0), (2, 6.0)])], pick: Pick::Fixed(0) };
         let bottom = Side { curve: vec![Rounds::from([(1, 1.0), (2, 3.0)])], pick: Pick::Fixed(0) };
         let ratio = of_sides(&top, Some(&bottom)).unwrap();
         assert_eq!((ratio.value, ratio.low, ratio.high, ratio.n), (2.0, 2.0, 2.0, 1));
+    }
+
+    #[test]
+    fn a_claims_ratio_to_0_is_infinite_and_only_0_to_0_is_left_out() {
+        let of = |top: &[f64], bottom: &[f64]| of_sums(&[fixed(top)], &[fixed(bottom)]);
+        let all = of(&[5.0, 6.0, 7.0, 0.0], &[0.0, 0.0, -0.0, 0.0]).unwrap();
+        let Estimate { value, low, high, n } = all.estimate;
+        assert_eq!((value, low, high), (f64::INFINITY, f64::INFINITY, f64::INFINITY));
+        assert_eq!((n, all.undefined), (3, 1));
+        // An infinite value counts: without it the median would be 2.
+        let some = of(&[1.0, 3.0, 7.0], &[1.0, 1.0, 0.0]).unwrap();
+        let Estimate { value, low, high, n } = some.estimate;
+        assert_eq!((value, low, high, n), (3.0, 1.0, f64::INFINITY, 3));
+        let two = of(&[1.0, 7.0], &[1.0, 0.0]).unwrap().estimate;
+        assert_eq!((two.value, two.low, two.high), (f64::INFINITY, 1.0, f64::INFINITY));
+        assert_eq!(of(&[0.0, 0.0], &[0.0, 0.0]), None);
+        // Without a divisor, 0 is a number as any other.
+        let alone = of_sums(&[fixed(&[0.0, 0.0, 0.0])], &[]).unwrap();
+        assert_eq!((alone.estimate.value, alone.estimate.n, alone.undefined), (0.0, 3, 0));
+    }
+
+    #[test]
+    fn figures_and_tables_have_no_ratio_to_0() {
+        let top = fixed(&[4.0, 6.0, 8.0]);
         assert_eq!(of_sides(&top, Some(&fixed(&[0.0, 0.0, 0.0]))), None);
+        let ratio = of_sides(&top, Some(&fixed(&[0.0, 3.0, 4.0]))).unwrap();
+        assert_eq!((ratio.value, ratio.low, ratio.high, ratio.n), (2.0, 2.0, 2.0, 2));
+    }
+
+    #[test]
+    fn quantiles_are_those_of_finite_values_and_infinite_beyond_them() {
+        let sample = [3.0, 1.0, 2.0, 10.0];
+        for share in [0.0, 0.025, 0.5, 0.8, 1.0] {
+            assert_eq!(quantile(&sample, share), weir_stats::quantile(&sample, share));
+        }
+        let infinite = f64::INFINITY;
+        assert_eq!(quantile(&[infinite, 1.0, infinite], 0.5), Some(infinite));
+        assert_eq!(quantile(&[1.0, infinite, 2.0], 0.5), Some(2.0));
+        assert_eq!(quantile(&[1.0, infinite], 0.5), Some(infinite));
+        assert_eq!(quantile(&[-infinite, 1.0], 0.5), Some(-infinite));
+        assert_eq!(quantile(&[], 0.5), None);
     }
 
     #[test]
     fn sums_are_taken_within_rounds_before_they_are_divided() {
         let top = [fixed(&[1.0, 20.0, 300.0]), fixed(&[2.0, 40.0, 600.0])];
         let bottom = [fixed(&[2.0, 40.0, 600.0]), fixed(&[4.0, 80.0, 1200.0])];
-        let ratio = of_sums(&top, &bottom).unwrap();
+        let ratio = of_sums(&top, &bottom).unwrap().estimate;
         assert_eq!((ratio.value, ratio.low, ratio.high, ratio.n), (0.5, 0.5, 0.5, 3));
-        let sum = of_sums(&top, &[]).unwrap();
+        let sum = of_sums(&top, &[]).unwrap().estimate;
         assert_eq!((sum.value, sum.low, sum.high), (60.0, 3.0, 900.0));
         let few = Side { curve: vec![Rounds::from([(2, 1.0)])], pick: Pick::Fixed(0) };
-        assert_eq!(of_sums(&[top[0].clone(), few], &[]).unwrap().value, 301.0);
+        assert_eq!(of_sums(&[top[0].clone(), few], &[]).unwrap().estimate.value, 301.0);
         assert_eq!(of_sums(&[], &bottom), None);
     }
 

@@ -225,7 +225,8 @@ fn place_claims(paper: &Paper, studies: &[Study<'_>], chapters: &mut [Chapter]) 
     }
 }
 
-/// Attaches the claims that an experiment makes itself to its figures and tables.
+/// Attaches the claims that an experiment makes itself, and its trials of a cause, to its figures
+/// and tables.
 fn place_own_claims(studies: &[Study<'_>], chapters: &mut [Chapter]) {
     for (study, chapter) in studies.iter().zip(chapters) {
         for claim in &study.experiment.claim {
@@ -293,6 +294,7 @@ fn not_drawn(index: usize, value: &Value) -> Judged {
         rounds_more: None,
         apart: None,
         trials: None,
+        trial_of: None,
     }
 }
 
@@ -418,6 +420,27 @@ not-measurable = "there is no TUX"
         let findings = found(&fixtures::paper(""), &experiments);
         let judged = &findings.chapters[0].sheets[0].judged;
         assert_eq!((judged.len(), judged[0].verdict), (1, Verdict::Holds));
+    }
+
+    #[test]
+    fn trials_of_a_cause_are_judged_and_are_none_of_the_claims() {
+        let trial = "[[claim]]\nid = \"less-burnt\"\nfigure = \"table-1\"\ntext = \"Less.\"\n\
+                     where = \"p. 2\"\nsweep = \"up\"\nbelow = 3\n\
+                     looks-for = \"less\"\ncondition = \"burnt work\"\n\
+                     top = { metric = \"reply_rate\", server = \"two\", at = \"last\" }\n";
+        let text = format!("paper = \"p\"\n{}{trial}", fixtures::TEXT);
+        let experiments = [("p/e".to_owned(), Experiment::parse(&text).unwrap())];
+        let findings = found(&fixtures::paper(PAPER), &experiments);
+        let chapter = &findings.chapters[0];
+        let [judged] = &chapter.sheets[0].judged[..] else { panic!("not one trial") };
+        assert_eq!((judged.id.as_str(), judged.trial_of.as_deref()), ("less-burnt", Some("less")));
+        assert_eq!((judged.is_trial(), judged.verdict), (true, Verdict::DoesNotHold));
+        let ids: Vec<&str> = chapter.claims().map(|one| one.id.as_str()).collect();
+        assert_eq!(ids, ["more", "less", "tux", "value-2"]);
+        assert_eq!(chapter.all_judged().count(), 5);
+        // What the trial found stands with the claim whose effect it looks for.
+        let less = chapter.claims().find(|one| one.id == "less").unwrap();
+        assert_eq!(less.trials.as_ref().unwrap()[0].condition, "burnt work");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! the highest valid rate.
 
 use super::estimate::{Pick, Side, of_sides};
-use super::study::{PointIndex, Study};
+use super::study::{PEAK_OF, PointIndex, Study};
 use crate::experiment::Axis;
 use crate::findings::Saturation;
 
@@ -23,7 +23,7 @@ pub(super) fn saturations(study: &Study<'_>) -> Vec<Saturation> {
 }
 
 fn saturation(study: &Study<'_>, sweep: usize, server: usize) -> Option<Saturation> {
-    let curve = study.curve(sweep, server, "goodput");
+    let curve = study.curve(sweep, server, PEAK_OF);
     let last = curve.iter().rposition(|rounds| !rounds.is_empty())?;
     let top = Side { pick: Pick::Peak(curve.clone()), curve };
     let at = top.index(&top.rounds())?;

@@ -130,7 +130,9 @@ pub(super) fn note(
     let (here, end, name) = match at {
         At::Value(x) => return Some(format!("At {}.", labels::place(study, sweep, x))),
         At::Named(Position::Peak) => {
-            return Some("Each server's peak is where its median of replies/s is highest.".into());
+            let peak = "Each server's peak is where its median goodput is highest: replies that \
+                        are no refusals, in time.";
+            return Some(peak.to_owned());
         }
         At::Named(Position::First) => (first, ends.0, "lowest"),
         At::Named(Position::Last) => (last, ends.1, "highest"),
@@ -216,5 +218,7 @@ mod tests {
         assert_eq!(labels[0], "accept 1, at 1 × the capacity of accept 1");
         assert_eq!(labels[3], "nginx, at its peak");
         assert_eq!(sheet.rows[1].cells[0].0.unwrap().value, 1200.0);
+        let peak = "Each server's peak is where its median goodput is highest";
+        assert!(sheet.note.contains(peak), "{}", sheet.note);
     }
 }

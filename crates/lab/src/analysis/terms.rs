@@ -58,13 +58,12 @@ impl<'a> Term<'a> {
     /// lowest and highest values with a valid point; of all terms of the claim that are taken
     /// there, the values at which each has one in the same round.
     fn fixed(&self, all: &[&Self]) -> Option<usize> {
-        let alike =
-            |other: &&&Self| (other.quantity.at, other.sweep) == (self.quantity.at, self.sweep);
         let there = |index: &usize| {
             let Some(mine) = self.curve.get(*index) else { return false };
             let has = |other: &&Self, round| {
                 other.curve.get(*index).is_some_and(|rounds| rounds.contains_key(round))
             };
+            let alike = |other: &&&Self| self.is_like(other);
             mine.keys().any(|round| all.iter().filter(alike).all(|other| has(other, round)))
         };
         match self.quantity.at {
@@ -73,6 +72,11 @@ impl<'a> Term<'a> {
             At::Named(Position::Last) => (0..self.curve.len()).rev().find(there),
             At::Named(Position::Peak) => None,
         }
+    }
+
+    /// Returns whether another term is taken at the same place of the same sweep.
+    fn is_like(&self, other: &Self) -> bool {
+        (other.quantity.at, other.sweep) == (self.quantity.at, self.sweep)
     }
 
     /// Returns the end of the sweep that the claim refers to.
@@ -97,11 +101,70 @@ impl<'a> Term<'a> {
     /// Returns a note if the lowest or highest value used is not the end of the sweep; empty
     /// otherwise.
     pub(super) fn moved(&self, all: &[&Self]) -> String {
-        match (self.fixed(all), self.end()) {
-            (Some(here), Some(end)) if here != end => {
-                format!("judged at {}, as points beyond it are not valid", self.place(here))
+        self.moved_to(all).map_or_else(String::new, |here| {
+            format!("judged at {}, as points beyond it {}", self.place(here), self.lack(here, all))
+        })
+    }
+
+    /// Returns the index that is taken in the place of the end of the sweep; `None` if that is.
+    fn moved_to(&self, all: &[&Self]) -> Option<usize> {
+        self.fixed(all).filter(|here| Some(*here) != self.end())
+    }
+
+    /// Explains why a ratio to another term that is taken at the same value tells nothing: they are
+    /// the same points, because those that the claim is about have no number. `None` if they are
+    /// not, or if the claim itself takes both at one place, as a part of a sum and the sum.
+    pub(super) fn same_as(&self, other: &Self, all: &[&Self]) -> Option<String> {
+        let is_same = (self.sweep, self.server) == (other.sweep, other.server)
+            && self.quantity.metric == other.quantity.metric
+            && self.quantity.at != other.quantity.at;
+        let term = [self, other].into_iter().find(|term| term.moved_to(all).is_some());
+        let (term, here) = term.filter(|_| is_same).and_then(|it| Some((it, it.moved_to(all)?)))?;
+        Some(format!(
+            "{} of {} at {} would be divided by itself, as points beyond it {}",
+            info(&term.quantity.metric).spoken(),
+            self.study.label(term.server),
+            term.place(here),
+            term.lack(here, all)
+        ))
+    }
+
+    /// Says what the points between a value and the end of the sweep lack, those of every term that
+    /// is taken there.
+    fn lack(&self, here: usize, all: &[&Self]) -> String {
+        let end = self.end().unwrap_or(here);
+        let beyond = if here < end { here + 1..end + 1 } else { end..here };
+        let mut lacks: Vec<String> = Vec::new();
+        for value in beyond {
+            let is_empty = |term: &Self| term.curve.get(value).is_none_or(Rounds::is_empty);
+            let empty = all.iter().filter(|term| self.is_like(term) && is_empty(term));
+            let of_value: Vec<String> = empty.map(|term| term.lack_at(value)).collect();
+            if of_value.is_empty() {
+                lacks.push("are of no common round".to_owned());
             }
-            _ => String::new(),
+            lacks.extend(of_value);
+        }
+        let mut said: Vec<&str> = Vec::new();
+        for lack in &lacks {
+            if !said.contains(&lack.as_str()) {
+                said.push(lack);
+            }
+        }
+        said.join(" or ")
+    }
+
+    /// Says what the points at a value without a number lack.
+    fn lack_at(&self, value: usize) -> String {
+        let Quantity { metric, .. } = self.quantity;
+        let (mut is_measured, mut is_valid) = (false, false);
+        for (_, point) in self.study.points(self.spot(value)) {
+            is_measured = true;
+            is_valid |= is_valid_for(point, metric);
+        }
+        match (is_measured, is_valid) {
+            (false, _) => "were not measured".to_owned(),
+            (true, false) => "are not valid".to_owned(),
+            (true, true) => format!("do not tell {}", info(metric).spoken()),
         }
     }
 

@@ -79,7 +79,7 @@ fn experiments(text: &mut String, parts: &[Part]) {
                 plain(&chapter.title),
                 format!("`./weir lab run {}`", chapter.id),
                 minutes,
-                chapter.all_judged().count().to_string(),
+                chapter.claims().count().to_string(),
             ]);
         }
     }
@@ -137,5 +137,16 @@ mod tests {
         assert!(text.contains("| 19 |"));
         let rows = text.lines().filter(|line| line.starts_with("| C")).count();
         assert_eq!(rows, 2 * count);
+    }
+
+    #[test]
+    fn trials_of_a_cause_are_none_of_the_claims() {
+        let findings = fixtures::findings();
+        let trial = findings.chapters[1].all_judged().find(|one| one.is_trial()).unwrap().clone();
+        let part = Part { key: "one".to_owned(), findings, minutes: Vec::new() };
+        let text = artifact_readme("1.2.3", &[part]);
+        assert!(!text.contains(&plain(&trial.text)), "{text}");
+        let row = text.lines().find(|line| line.starts_with("| E2 |")).unwrap();
+        assert!(row.ends_with("| – | 1 |"), "{row}");
     }
 }

@@ -17,6 +17,13 @@ pub(super) fn verdict(verdict: Verdict) -> (&'static str, &'static str) {
 pub(super) const VERDICTS: [Verdict; 4] =
     [Verdict::Holds, Verdict::DoesNotHold, Verdict::Undecided, Verdict::NotMeasurable];
 
+/// Heading of the trials of a cause.
+pub(super) const TRIALS: &str = "Trials of a cause";
+
+/// Explanation of the peaks in the table of them.
+pub(super) const PEAK: &str = "A peak is the highest median goodput: replies that are no refusals, \
+    in time, per second.";
+
 /// Subject of a claim, as file stem: a picture, a sheet, or the whole chapter.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum About<'a> {
@@ -25,15 +32,27 @@ pub(super) enum About<'a> {
     Chapter,
 }
 
-/// A claim, with its chapter's number and its subject.
+/// A claim or a trial, with its chapter's number and its subject.
 pub(super) struct Claimed<'a> {
     pub(super) chapter: usize,
     pub(super) about: About<'a>,
     pub(super) judged: &'a Judged,
 }
 
-/// Returns all claims of all chapters, in the order of the page.
+/// Returns all claims of all chapters, in the order of the page, without the trials of a cause:
+/// those repeat a paper's claim under conditions that are not the paper's.
 pub(super) fn claims<'a>(findings: &'a Findings, names: &'a Names) -> Vec<Claimed<'a>> {
+    let all = judged(findings, names).into_iter();
+    all.filter(|claim| !claim.judged.is_trial()).collect()
+}
+
+/// Returns all trials of a cause, in the order of the page.
+pub(super) fn trials<'a>(findings: &'a Findings, names: &'a Names) -> Vec<Claimed<'a>> {
+    let all = judged(findings, names).into_iter();
+    all.filter(|claim| claim.judged.is_trial()).collect()
+}
+
+fn judged<'a>(findings: &'a Findings, names: &'a Names) -> Vec<Claimed<'a>> {
     let mut all = Vec::new();
     for (nth, chapter) in findings.chapters.iter().enumerate() {
         let mut put = |about, judged: &'a [Judged]| {
@@ -183,5 +202,28 @@ mod tests {
         let sum: usize = tally_of(&all).iter().map(|(_, n)| n).sum();
         assert_eq!(sum, all.len());
         assert_eq!(tally_of(&all).len(), VERDICTS.len());
+    }
+
+    #[test]
+    fn trials_are_no_claims_and_counted_nowhere() {
+        let mut findings = fixtures::findings();
+        let counted = |findings: &Findings| {
+            let names = Names::of(findings);
+            let (claims, trials) = (claims(findings, &names), trials(findings, &names));
+            assert!(claims.iter().all(|claim| !claim.judged.is_trial()));
+            (claims.len(), trials.len(), tally_of(&claims), causes(&claims))
+        };
+        let before = counted(&findings);
+        assert_eq!(before.1, 1);
+        let judged = &mut findings.chapters[1].pictures[0].judged;
+        let trial = Judged {
+            verdict: Verdict::DoesNotHold,
+            trial_of: Some("peak".to_owned()),
+            ..judged[0].clone()
+        };
+        judged.push(trial);
+        let after = counted(&findings);
+        assert_eq!((after.0, after.1), (before.0, 2));
+        assert_eq!((after.2, after.3), (before.2, before.3));
     }
 }

@@ -57,8 +57,9 @@ pub fn sheet_csv(sheet: &Sheet) -> String {
     text
 }
 
-/// Returns the verdicts as CSV: a line for each claim, with the number of points and half the width
-/// of the interval in percent of the median.
+/// Returns the verdicts as CSV: a line for each claim and for each trial of a cause, which says in
+/// the last column whose, with the number of points and half the width of the interval in percent
+/// of the median.
 pub fn claims_csv(findings: &Findings) -> String {
     let mut text = line(&[
         "experiment",
@@ -77,6 +78,7 @@ pub fn claims_csv(findings: &Findings) -> String {
         "text",
         "times_apart",
         "cause",
+        "trial_of",
     ]);
     for chapter in &findings.chapters {
         for judged in chapter.all_judged() {
@@ -91,6 +93,7 @@ pub fn claims_csv(findings: &Findings) -> String {
             fields.extend([judged.why.clone(), judged.text.clone()]);
             fields.push(judged.apart.map_or_else(String::new, plain));
             fields.push(cause(judged));
+            fields.push(judged.trial_of.clone().unwrap_or_default());
             text.push_str(&line(&fields));
         }
     }
@@ -99,8 +102,14 @@ pub fn claims_csv(findings: &Findings) -> String {
 
 fn estimate(estimate: Option<&Estimate>) -> [String; 4] {
     estimate.map_or_else(Default::default, |estimate| {
-        [plain(estimate.value), plain(estimate.low), plain(estimate.high), estimate.n.to_string()]
+        let [value, low, high] = [estimate.value, estimate.low, estimate.high].map(extended);
+        [value, low, high, estimate.n.to_string()]
     })
+}
+
+/// Formats a number for programs, which read `inf`; empty if it is none.
+fn extended(value: f64) -> String {
+    if value.is_nan() { String::new() } else { value.to_string() }
 }
 
 /// Formats a number for programs; empty if it is not finite.
@@ -170,6 +179,10 @@ mod tests {
         let all: usize = findings.chapters.iter().map(|one| one.all_judged().count()).sum();
         assert_eq!(lines.len() - 1, all);
         assert!(lines.iter().any(|line| line.contains(",undecided,14,")), "{text}");
+        let trial = lines.iter().find(|line| line.contains(",inf-idle,")).unwrap();
+        assert!(trial.contains(",inf,2,inf,5,,") && trial.ends_with(",inf-past"), "{trial}");
+        let trials = lines.iter().skip(1).filter(|line| !line.ends_with(',')).count();
+        assert_eq!(trials, 1, "{text}");
     }
 
     #[test]

@@ -108,7 +108,7 @@ fn idle() -> Chapter {
                 x_log: true,
                 y_log: true,
                 series: series.collect(),
-                judged: vec![judged("loses", Verdict::Undecided, Some(0.97))],
+                judged: vec![judged("loses", Verdict::Undecided, Some(0.97)), trial()],
                 ..picture("idle connections", "processor time a reply, µs")
             },
             Picture {
@@ -243,6 +243,19 @@ fn judged(id: &str, verdict: Verdict, here: Option<f64>) -> Judged {
         rounds_more: (verdict == Verdict::Undecided).then_some(14),
         apart: (verdict == Verdict::DoesNotHold).then_some(1.11),
         trials: (verdict == Verdict::DoesNotHold).then(Vec::new),
+        trial_of: None,
+    }
+}
+
+/// A trial of the cause of a disagreement, the ratio of which is infinite.
+fn trial() -> Judged {
+    let infinite = Estimate { value: f64::INFINITY, low: 2.0, high: f64::INFINITY, n: 5 };
+    Judged {
+        text: "Accept-inf loses past the peak: with 2000 idle connections.".to_owned(),
+        paper: None,
+        here: Some(infinite),
+        trial_of: Some("inf-past".to_owned()),
+        ..judged("inf-idle", Verdict::Holds, None)
     }
 }
 

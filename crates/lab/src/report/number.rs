@@ -3,14 +3,15 @@
 
 use crate::findings::{Estimate, INTERVAL_N_MIN};
 
-/// Formats a number with three digits, or all before the point; a dash if it is not finite.
+/// Formats a number with three digits, or all before the point; a dash if it is none.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
-    if !value.is_finite() {
+    if value.is_nan() {
         return "–".to_owned();
     }
     let text = match size {
         0.0 => "0".to_owned(),
+        f64::INFINITY => "∞".to_owned(),
         ..0.000_1 | 1e15.. => format!("{size:.2e}"),
         100.0.. => grouped(&format!("{size:.0}")),
         _ => {
@@ -98,7 +99,8 @@ mod tests {
             (-26_000.0, "−26,000"),
             (0.000_012_3, "1.23e-5"),
             (f64::NAN, "–"),
-            (f64::INFINITY, "–"),
+            (f64::INFINITY, "∞"),
+            (f64::NEG_INFINITY, "−∞"),
         ] {
             assert_eq!(number(value), text, "{value:?}");
         }
@@ -119,6 +121,10 @@ mod tests {
         let close = Estimate { value: 100.0, low: 98.0, high: 102.0, n: 6 };
         assert_eq!(evidence(&close, number), "98 to 102, ± 2 %, n = 6");
         assert_eq!(interval(&Estimate { n: 1, ..many }, number), "one point");
+        let endless = Estimate { high: f64::INFINITY, ..close };
+        assert_eq!(evidence(&endless, number), "98 to ∞, n = 6");
+        let infinite = Estimate { value: f64::INFINITY, low: f64::INFINITY, ..endless };
+        assert_eq!(evidence(&infinite, number), "∞ to ∞, ± 0 %, n = 6");
     }
 
     #[test]

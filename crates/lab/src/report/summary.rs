@@ -2,11 +2,12 @@
 //! beside it.
 
 use super::claims::{
-    About, Claimed, cause, causes, claims, claims_heading, points, tally_of, verdict,
+    About, Claimed, PEAK, TRIALS, cause, causes, claims, claims_heading, points, tally_of, trials,
+    verdict,
 };
 use super::names::Names;
 use super::number::{evidence, interval, number, percent};
-use crate::findings::{Chapter, Estimate, Findings, Saturation, Sheet};
+use crate::findings::{Chapter, Estimate, Findings, Judged, Saturation, Sheet};
 
 /// Returns the run in Markdown. Links are relative to the directory that [`write`](super::write)
 /// fills.
@@ -28,6 +29,7 @@ pub fn summary(findings: &Findings) -> String {
     );
     saturations(&mut text, findings);
     verdicts(&mut text, claims_heading(findings), &claims(findings, &names));
+    tried(&mut text, &trials(findings, &names));
     for (nth, chapter) in findings.chapters.iter().enumerate() {
         self::chapter(&mut text, chapter, names.pictures(nth), names.sheets(nth));
     }
@@ -52,8 +54,15 @@ fn saturations(text: &mut String, findings: &Findings) {
         return;
     }
     text.push_str("\n## Peak, and what is left of it\n");
-    let head =
-        ["sweep", "server", "peak, replies/s", "offered there", "offered up to", "kept there"];
+    let head = [
+        "sweep",
+        "server",
+        "peak goodput, replies/s",
+        "offered there",
+        "offered up to",
+        "kept there",
+    ];
+    paragraph(text, PEAK);
     table(text, &head, rows.into_iter());
 }
 
@@ -79,22 +88,46 @@ fn verdicts(text: &mut String, heading: &str, claims: &[Claimed<'_>]) {
     paragraph(text, format!("{}. {}", counts.join(", "), causes(claims)).trim_end());
     let rows = claims.iter().map(|claim| {
         let judged = claim.judged;
-        let (sign, word) = verdict(judged.verdict);
-        let mut why =
-            if judged.why.is_empty() { String::new() } else { format!(": {}", plain(&judged.why)) };
-        let cause = cause(judged);
-        if !cause.is_empty() {
-            why.push_str(&format!(". {}", plain(&cause)));
-        }
         vec![
             format!("{} ({})", plain(&judged.text), plain(&judged.place)),
             judged.paper.map_or_else(|| "–".to_owned(), number),
             judged.here.map_or_else(|| "–".to_owned(), |here| judged_by(&here)),
-            format!("{sign} {word}{why}"),
+            outcome(judged),
             about(claim.about),
         ]
     });
     table(text, &["claim", "paper", "here", "verdict", "figure"], rows);
+}
+
+/// Adds the trials of a cause, which are in no count of claims.
+fn tried(text: &mut String, trials: &[Claimed<'_>]) {
+    if trials.is_empty() {
+        return;
+    }
+    text.push_str(&format!("\n## {TRIALS}\n"));
+    let rows = trials.iter().map(|trial| {
+        let judged = trial.judged;
+        vec![
+            format!("{} ({})", plain(&judged.text), plain(&judged.place)),
+            judged.trial_of.as_deref().map_or_else(|| "–".to_owned(), plain),
+            judged.here.map_or_else(|| "–".to_owned(), |here| judged_by(&here)),
+            outcome(judged),
+            about(trial.about),
+        ]
+    });
+    table(text, &["trial", "of the claim", "here", "verdict", "figure"], rows);
+}
+
+/// Returns the verdict with its reason, and what is known of the cause.
+fn outcome(judged: &Judged) -> String {
+    let (sign, word) = verdict(judged.verdict);
+    let mut why =
+        if judged.why.is_empty() { String::new() } else { format!(": {}", plain(&judged.why)) };
+    let cause = cause(judged);
+    if !cause.is_empty() {
+        why.push_str(&format!(". {}", plain(&cause)));
+    }
+    format!("{sign} {word}{why}")
 }
 
 fn about(about: About<'_>) -> String {
@@ -211,9 +244,26 @@ mod tests {
         for claim in claims(&findings, &names) {
             assert!(text.contains(&plain(&claim.judged.text)));
         }
+        let (claims, rest) = text.split_once("\n## Trials of a cause\n").unwrap();
+        for trial in trials(&findings, &names) {
+            let said = plain(&trial.judged.text);
+            assert!(rest.contains(&said) && !claims.contains(&said), "{said}");
+        }
         for warning in &findings.warnings {
             assert!(text.contains(&plain(warning)));
         }
+    }
+
+    #[test]
+    fn a_peak_is_said_to_be_one_of_goodput() {
+        let text = summary(&fixtures::findings());
+        assert!(text.contains(PEAK) && text.contains("| peak goodput, replies/s |"), "{text}");
+    }
+
+    #[test]
+    fn an_infinite_ratio_is_shown_as_one() {
+        let text = summary(&fixtures::findings());
+        assert!(text.contains("| ∞ (2 to ∞, n = 5) | ✓ holds |"), "{text}");
     }
 
     #[test]

@@ -194,8 +194,16 @@ fn values(values: &[PaperValue]) -> Markup {
     }
 }
 
-/// Renders claims with their details.
+/// Renders claims with their details, and trials of a cause below a heading of their own.
 pub(super) fn judged(heading: &str, all: &[Judged]) -> Markup {
+    let (trials, others): (Vec<&Judged>, Vec<&Judged>) = all.iter().partition(|one| one.is_trial());
+    html! {
+        (listed(heading, &others))
+        (listed(claims::TRIALS, &trials))
+    }
+}
+
+fn listed(heading: &str, all: &[&Judged]) -> Markup {
     html! {
         @if !all.is_empty() {
             p.label { (heading) }
@@ -209,6 +217,7 @@ fn claim(judged: &Judged) -> Markup {
         li {
             p { (verdict(judged.verdict)) " " (judged.text) " " span.place { (judged.place) } }
             p.small {
+                @if let Some(claim) = &judged.trial_of { "Of the claim " (claim) ". " }
                 @if !judged.measure.is_empty() {
                     "Measured: " (unstopped(&judged.measure)) ". "
                 }

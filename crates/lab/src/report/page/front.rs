@@ -216,6 +216,8 @@ mod tests {
         }
         assert!(links >= claims(&findings, &names).len());
         assert!(!page.contains("<b>bold"), "a label became HTML");
+        let trial = findings.chapters[1].all_judged().find(|one| one.is_trial()).unwrap();
+        assert!(!page.contains(&trial.text), "a trial is a claim");
     }
 
     #[test]

@@ -229,6 +229,16 @@ mod tests {
     }
 
     #[test]
+    fn trials_of_a_cause_are_shown_in_their_experiment_alone() {
+        let page = page(&fixtures::findings()).unwrap();
+        let trial = "Accept-inf loses past the peak";
+        assert_eq!(page.matches(trial).count(), 1);
+        let at = |text: &str| page.find(text).unwrap();
+        assert!(at("id=\"chapter-1\"") < at("Trials of a cause"));
+        assert!(at("Trials of a cause") < at(trial) && page.contains("Of the claim inf-past."));
+    }
+
+    #[test]
     fn nothing_on_the_page_is_loaded_from_elsewhere() {
         let page = page(&fixtures::findings()).unwrap();
         for loads in [" src=", "@import", "url(", "href=\"http", "href=\"//"] {

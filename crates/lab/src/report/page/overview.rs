@@ -5,7 +5,9 @@ use maud::{Markup, html};
 
 use super::figure::{anchor, judged_by, measured, verdict};
 use crate::findings::{Findings, Judged, PaperHead, Saturation};
-use crate::report::claims::{About, Claimed, cause, causes, claims, claims_heading, tally_of};
+use crate::report::claims::{
+    About, Claimed, PEAK, cause, causes, claims, claims_heading, tally_of,
+};
 use crate::report::names::Names;
 use crate::report::number::{number, percent};
 
@@ -142,12 +144,13 @@ fn saturations(findings: &Findings) -> Markup {
     html! {
         @if any {
             h2 { "Peak, and what is left of it under overload" }
+            p.small { (PEAK) }
             div.scroll tabindex="0" {
                 table {
                     thead {
                         tr {
                             th { "server" }
-                            th.number { "peak" span.unit { "replies/s" } }
+                            th.number { "peak goodput" span.unit { "replies/s" } }
                             th.number { "at an offer of" span.unit { "sessions/s" } }
                             th.number { "offered up to" span.unit { "× that" } }
                             th.number { "kept there" span.unit { "% of the peak" } }
