@@ -54,29 +54,22 @@ fn a_flood_for_the_only_upstream_is_refused_by_the_kernel_in_the_end(setup: &Set
     }
 }
 
-/// What other loops have completed wakes nobody, and each request leaves its loop without anything
-/// that would: the upstream closes its connections.
+/// A client that says half a request keeps the drain waiting.
 #[test]
-fn no_loop_sleeps_while_it_drops_syns() {
-    let origin = Origin::start(|_| {
-        thread::sleep(Duration::from_millis(25));
-        b"HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\ndone".to_vec()
-    });
-    let options = ["--workers", "4", "--max-in-flight", "1"];
+fn a_drain_in_a_flood_sleeps() {
+    let origin = slow_origin();
+    let options = [&ONE_AT_A_TIME[..], &["--drain-timeout", "2s"]].concat();
     let server = Server::proxy(WEIR, &[&origin.url()], &options);
-    load(WEIR, FLOOD, format!("http://{}/app", server.authority()));
-    let dropped = || server.new_report()["total"]["upstream_syn_dropped"].as_u64().unwrap();
-    // SYNs of the flood are repeated for a while, and requests are answered.
-    until("the last of the flood was answered", || {
-        let total = server.new_report()["total"].take();
-        total["upstream_in_flight"] == 0 && total["accepted"] == total["closed"]
-    });
-    let before = dropped();
-    for _ in 0..20 {
-        assert_eq!(server.get("/app").text(), "done");
-    }
-    assert_eq!(dropped(), before);
-    assert!(before >= 100 || !has_tokens(), "{before}");
+    let mut half = server.connect();
+    half.send("GET / HTTP/1.1\r\n");
+    let url = format!("http://{}/app", server.authority());
+    let flood = thread::spawn(move || load(WEIR, FLOOD, url));
+    let total = |name: &str| server.new_report()["total"][name].as_u64().unwrap();
+    until("SYNs were dropped", || total("upstream_syn_dropped") >= 100 || !has_tokens());
+    let before = total("getevents_calls");
+    let calls = counted(&server.stop(), &["getevents_calls"])[0] - before;
+    assert!(calls < 5_000, "{calls}");
+    flood.join().unwrap();
 }
 
 #[test]

@@ -32,8 +32,10 @@ pub(crate) const FIRST_LISTENER: u32 = 1;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Maximum time between two looks at an upstream while SYNs are dropped because of it, nanoseconds.
+/// Maximum time between two looks at an upstream while SYNs are dropped because of it: nanoseconds,
+/// and the divisor of the delay target.
 const SHED_LOOK_NS: u64 = 5_000_000;
+const SHED_LOOK_PART: u64 = 16;
 
 /// Time of a work-phase that the operator is told of, nanoseconds.
 const STALL_NS: u64 = SECOND_NS;
@@ -257,6 +259,7 @@ impl<C> LoopCore<C> {
     /// called once an iteration has done its work: what it completed lets others in.
     pub(crate) fn shed_for_upstream(&mut self) {
         let now_ns = self.context.now_ns();
+        self.shed_due_ns = None;
         if !self.listeners.iter().any(|listener| listener.wants_load(now_ns)) {
             return;
         }
@@ -267,9 +270,13 @@ impl<C> LoopCore<C> {
         for listener in &mut self.listeners {
             listener.shed(now_ns, &load, dropped, counters);
         }
-        // What other loops complete wakes nobody here, and may leave places free.
+        // What other loops complete wakes nobody here, and may leave places free. Those that wait
+        // are an eighth at least of what is served within the delay target.
         let is_shedding = self.listeners.iter().any(Listener::is_shedding);
-        self.shed_due_ns = is_shedding.then(|| now_ns + SHED_LOOK_NS);
+        let config = &self.context.config;
+        let upstream = self.sole_upstream.and_then(|sole| config.upstreams.get(sole));
+        let part_ns = upstream.map_or(0, |each| each.admission.target_ns / SHED_LOOK_PART);
+        self.shed_due_ns = is_shedding.then(|| now_ns + part_ns.min(SHED_LOOK_NS));
     }
 
     /// Lifts all refusal because of load before the loop sleeps.

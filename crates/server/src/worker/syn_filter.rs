@@ -75,7 +75,8 @@ impl Shed {
 
     /// Returns what applies, if the policy admits by `policy`, or admits all.
     fn lower(&mut self, policy: Option<Tokens>) -> Option<Tokens> {
-        let own = self.limit.map(|limit| Tokens { limit, reserve: 0, share_ns: 0 });
+        let shares = policy.unwrap_or(Tokens { limit: 0, reserve: 0, share_ns: 0 });
+        let own = self.limit.map(|limit| Tokens { limit, ..shares });
         let lower = own.filter(|own| policy.is_none_or(|policy| own.limit < policy.limit));
         self.binds = lower.is_some();
         lower.or(policy)
@@ -191,6 +192,7 @@ impl SynFilter {
             return;
         }
         let Some(tokens) = &self.tokens else { return };
+        self.shed.note_dropped(tokens.counts().dropped);
         tokens.open();
         let changed = if wanted {
             privileged::attach(tokens, listener)
