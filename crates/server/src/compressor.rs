@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use weir_content::{CompressionTask, Compressor, Form, Level, SpareTime};
-use weir_sys::{namespace, process};
+use weir_sys::{heap, namespace, process};
 
 /// A compressor whose thread is there while it has tasks: the end of a process waits for each of
 /// its threads, and one of the lowest priority may be long in ending.
@@ -51,6 +51,7 @@ fn start(compressor: &Weak<Compressor>, cpus: &[usize]) -> bool {
             // The loops, which are there too, say so if these processors are not allowed.
             let _ = namespace::run_on(&cpus);
         }
+        heap::settle_at_end();
         // Where it may not, it runs beside the loops as any other thread does.
         let _ = process::run_when_idle();
         run(&own);

@@ -16,8 +16,8 @@ mod charge;
 use std::alloc::{GlobalAlloc, Layout, System};
 
 pub use account::{
-    BATCH_BYTES, Part, WORDS, account, bytes, bytes_of, charge, leave, settle, share,
-    share_as_first,
+    BATCH_BYTES, Part, WORDS, account, bytes, bytes_of, charge, leave, settle, settle_at_end,
+    share, share_as_first,
 };
 pub use c_library::{map_large_blocks, trim};
 pub use charge::{Charge, Charged, MappedCharge};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use weir_stats::page;
-use weir_sys::heap::{MappedCharge, Part, STACK_BYTES_USED};
+use weir_sys::heap::{self, MappedCharge, Part, STACK_BYTES_USED};
 
 use super::shared_worker::SharedWorker;
 use super::thread_pool::Id;
@@ -37,6 +37,7 @@ impl ThreadSpawner {
             .name(page::thread_name(shared.control.index()))
             .stack_size(self.stack_bytes)
             .spawn(move || {
+                heap::settle_at_end();
                 let _stack = MappedCharge::of(Part::Stacks, STACK_BYTES_USED);
                 shared.with_lock(|worker| worker.join_thread(id));
                 work(&shared, id);
