@@ -138,7 +138,10 @@ fn settings(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forwarding::options::UpstreamOptions;
     use crate::sites::options::RouteKeys;
+    use crate::values::OnOff;
+    use clap::{Args as _, FromArgMatches as _};
 
     fn read(file: &str, line: &[&str]) -> Result<Merged, String> {
         let matches = Cli::command().try_get_matches_from(line).unwrap();
@@ -181,6 +184,7 @@ mod tests {
             ),
             ("config = 'x'", "line 1, column 1: there is no option 'config'"),
             ("listen = []", "line 1, column 10: 'listen' is an empty list"),
+            ("access-log = false", "line 1, column 14: 'access-log' cannot be a boolean"),
             ("listen = {a = 1}", "line 1, column 10: 'listen' cannot be a table"),
             ("listen = ['127.0.0.1:1', 'x']", "line 1, column 26: invalid value 'x' for '--listen"),
             ("max-conns = 0", "line 1, column 13: invalid value '0' for '--max-conns"),
@@ -285,6 +289,23 @@ mod tests {
             text.lines().map(before).collect()
         };
         assert_eq!(values(&first), values(&second));
+    }
+
+    #[test]
+    fn an_upstream_that_says_whom_it_trusts_trusts_nobody_else() {
+        let command = UpstreamOptions::augment_args(Command::new("proxy"));
+        let trusts = |common: &str, own: &str| {
+            let matches = command.clone().get_matches_from(["proxy", common]);
+            let common = UpstreamOptions::from_arg_matches(&matches).unwrap();
+            let file = format!("[[upstream]]\nname = 'a'\nservers = 'https://a'\n{own}");
+            let tables = read(&file, &["weir", "serve"]).unwrap().tables;
+            let options = tables.upstreams[0].options(&common).unwrap();
+            (options.upstream_ca.is_some(), options.upstream_insecure == OnOff::On)
+        };
+        assert_eq!(trusts("--upstream-insecure", "upstream-ca = 'ca.pem'"), (true, false));
+        assert_eq!(trusts("--upstream-ca=ca.pem", "upstream-insecure = true"), (false, true));
+        assert_eq!(trusts("--upstream-ca=ca.pem", "upstream-insecure = false"), (true, false));
+        assert_eq!(trusts("--upstream-insecure", "queue-target = '1s'"), (false, true));
     }
 
     #[test]

@@ -7,13 +7,15 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Instant;
 
 use weir_admin::{AdminListener, Lifecycle, SocketGuard};
 use weir_observe::OwnPage;
 use weir_server::{
-    Address, Config, ErrorLog, Predecessor, Program, Server, Signal, architecture, follow,
-    readiness, stats,
+    Address, Config, ErrorLog, Predecessor, Program, START_MAX, Server, Signal, architecture,
+    follow, readiness, stats,
 };
 
 use crate::manager::{self, Watchdog};
@@ -316,13 +318,42 @@ impl Running {
             // The one that starts may have read an earlier configuration.
             return self.succeed(Program::Same);
         }
-        match (self.read_again)() {
-            Ok(new) if new.fingerprint == self.fingerprint => {
+        match self.read_fingerprint() {
+            Ok(fingerprint) if fingerprint == self.fingerprint => {
                 self.errors.notice("the configuration is the same, and the logs were opened again");
                 manager::tell_ready(&self.status);
             }
             Ok(_) => self.succeed(Program::Same),
             Err(why) => self.go_on(&why),
+        }
+    }
+
+    /// Reads the configuration once more, and returns its fingerprint. Names in it may take long to
+    /// resolve: the manager is told meanwhile that the server lives.
+    fn read_fingerprint(&mut self) -> Result<u64, String> {
+        let (sender, result) = mpsc::sync_channel(1);
+        let read_again = self.read_again;
+        let read = move || {
+            weir_server::settle_at_end();
+            drop(sender.send(read_again().map(|new| new.fingerprint)));
+        };
+        let thread = thread::Builder::new().name("weir-read".into()).spawn(read);
+        thread.map_err(|error| format!("no thread can be started: {error}"))?;
+        let until = Instant::now() + START_MAX;
+        loop {
+            let now = Instant::now();
+            if now >= until {
+                let limit_s = START_MAX.as_secs();
+                return Err(format!("the configuration could not be read within {limit_s} s"));
+            }
+            let next = self.watchdog.as_ref().map_or(until, |watchdog| watchdog.next().min(until));
+            match result.recv_timeout(next.saturating_duration_since(now)) {
+                Ok(read) => return read,
+                Err(RecvTimeoutError::Timeout) => self.give_sign_of_life(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err("the configuration could not be read".into());
+                }
+            }
         }
     }
 

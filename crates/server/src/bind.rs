@@ -148,6 +148,9 @@ impl Listeners {
     fn take_all(&mut self, config: &Config, passed: &mut Vec<PassedSocket>) -> Result<(), Error> {
         let managed: Vec<_> =
             passed.extract_if(.., |each| each.origin == SocketOrigin::Manager).collect();
+        if !managed.is_empty() && config.tls.is_some() {
+            return Err(Error("sockets passed by a service manager speak no TLS".into()));
+        }
         if !managed.is_empty() {
             return self.inherit(config, managed.into_iter().map(|each| each.fd).collect());
         }

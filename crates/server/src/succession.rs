@@ -34,8 +34,9 @@ const VARIABLE: &str = "WEIR_PREDECESSOR";
 /// (sd_watchdog_enabled(3)).
 const WATCHDOG_VARIABLE: &str = "WATCHDOG_PID";
 
-/// Time within which a successor must serve. It may have a root to open on a slow disk.
-const START_MAX: Duration = Duration::from_secs(30);
+/// Time within which a successor must serve. It may have a root to open on a slow disk, or names to
+/// resolve.
+pub const START_MAX: Duration = Duration::from_secs(30);
 
 /// Time for which a successor waits for each line of its predecessor.
 const LINE_WAIT: Duration = Duration::from_secs(5);

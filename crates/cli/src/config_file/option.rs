@@ -54,11 +54,20 @@ pub(super) fn option(
         let is_no_scalar =
             || wrong(&format!("'{name}' cannot be a {}", value.get_ref().type_str()));
         let text = scalar(value.get_ref()).ok_or_else(is_no_scalar)?;
+        // A path could be any text, "off" too.
+        if value.get_ref().is_bool() && !is_switch(option) {
+            return Err(is_no_scalar());
+        }
         let arg: OsString = format!("--{name}={text}").into();
         check(command, &arg).map_err(|why| wrong(&why))?;
         args.push(arg);
     }
     Ok(Found { id: option.get_id().to_string(), args })
+}
+
+/// Returns whether an option is turned on and off, so that a boolean stands for its value.
+pub(super) fn is_switch(option: &Arg) -> bool {
+    option.get_possible_values().iter().any(|value| value.matches("on", false))
 }
 
 /// Returns a value as it is written on a command line; `None` for a list, a table or a date.

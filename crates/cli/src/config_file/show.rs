@@ -41,7 +41,8 @@ pub(super) fn show(
     for (id, name) in [("root", "root"), ("urls", "servers")] {
         if let Some(values) = texts(all, id) {
             let comment = if name == "servers" { "# " } else { "" };
-            let _ = writeln!(text, "{comment}{name} = {}  # {}", literal(&values), origin(id));
+            let _ =
+                writeln!(text, "{comment}{name} = {}  # {}", literal(&values, false), origin(id));
         }
     }
     let mut heading = None;
@@ -52,7 +53,8 @@ pub(super) fn show(
             let _ = writeln!(text, "\n# {}", heading.unwrap_or_default());
         }
         let origin = origin(arg.get_id().as_str());
-        let _ = writeln!(text, "{name} = {}  # {origin}", literal(&values));
+        let values = literal(&values, option::is_switch(arg));
+        let _ = writeln!(text, "{name} = {values}  # {origin}");
     }
     let tables = tables(&origins.file);
     if !tables.is_empty() {
@@ -69,17 +71,18 @@ fn texts(all: &ArgMatches, id: &str) -> Option<Vec<String>> {
 }
 
 /// Writes values as TOML: a list if there are several.
-fn literal(values: &[String]) -> String {
+fn literal(values: &[String], is_switch: bool) -> String {
+    let value = |text: &String| value(text, is_switch);
     match values {
         [one] => value(one).to_string(),
-        several => Value::Array(several.iter().map(|one| value(one)).collect()).to_string(),
+        several => Value::Array(several.iter().map(value).collect()).to_string(),
     }
 }
 
-fn value(text: &str) -> Value {
+fn value(text: &str, is_switch: bool) -> Value {
     match (text, text.parse::<i64>()) {
-        ("on", _) => Value::Boolean(true),
-        ("off", _) => Value::Boolean(false),
+        ("on", _) if is_switch => Value::Boolean(true),
+        ("off", _) if is_switch => Value::Boolean(false),
         (_, Ok(number)) if number.to_string() == text => Value::Integer(number),
         _ => Value::String(text.to_owned()),
     }

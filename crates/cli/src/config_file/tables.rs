@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use clap::builder::Resettable;
+use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -11,6 +12,7 @@ use super::option::option;
 use super::placed::{Placed, Source};
 use super::site_tables::{SettingsTable, SiteTable};
 use crate::forwarding::options::UpstreamOptions;
+use crate::values::OnOff;
 
 /// The tables of a file.
 #[derive(Debug, Default)]
@@ -74,6 +76,14 @@ impl UpstreamTable {
         let mut options = common.clone();
         let updated = options.update_from_arg_matches(&self.own);
         updated.map_err(|error| self.name.wrong(&crate::one_sentence(&error)))?;
+        // Of these two its own counts, as it does of each: one that says whom it trusts trusts
+        // nobody else.
+        let says = |id| self.own.value_source(id) == Some(ValueSource::CommandLine);
+        match (says("upstream_ca"), says("upstream_insecure")) {
+            (true, false) => options.upstream_insecure = OnOff::Off,
+            (false, true) if options.upstream_insecure == OnOff::On => options.upstream_ca = None,
+            _ => {}
+        }
         Ok(options)
     }
 }

@@ -168,7 +168,7 @@ impl Record {
         let value = match field {
             // Writing into a Vec cannot fail.
             LogField::Remote => return drop(write!(out, "{}", self.remote())),
-            LogField::Peer => return drop(write!(out, "{}", self.peer.ip())),
+            LogField::Peer => return drop(write!(out, "{}", self.peer.ip().to_canonical())),
             LogField::Time => return write_time(out, &sent.date),
             LogField::Rfc3339 => return out.extend_from_slice(rfc3339(sent.unix_ns).as_bytes()),
             LogField::Status => return write_number(out, self.status.into()),
@@ -212,7 +212,8 @@ impl Record {
     }
 
     fn remote(&self) -> IpAddr {
-        self.request.client.unwrap_or_else(|| self.peer.ip())
+        // A socket for both versions of IP has IPv4 clients as ::ffff:192.0.2.1.
+        self.request.client.unwrap_or_else(|| self.peer.ip()).to_canonical()
     }
 
     fn body_sent(&self, sent: &ReplyEnd) -> u64 {
@@ -316,6 +317,14 @@ mod tests {
         assert_eq!(line("{rfc3339} {duration_us}"), "1994-11-06T08:49:37.123Z 2500\n");
         let combined = written(&record, &LogFormat::Combined);
         assert!(combined.starts_with("192.0.2.1 - a\\x20b\\x22\\x20200 [06/"), "{combined}");
+    }
+
+    #[test]
+    fn a_client_has_one_address_whatever_the_socket() {
+        let mut record = record(b"GET / HTTP/1.1", b"");
+        record.peer = "[::ffff:192.0.2.1]:80".parse().unwrap();
+        let pattern = LogFormat::Pattern(Arc::new(LogPattern::parse("{remote} {peer}").unwrap()));
+        assert_eq!(written(&record, &pattern), "192.0.2.1 192.0.2.1\n");
     }
 
     #[test]
