@@ -214,24 +214,6 @@ pub fn leave(all: &[AtomicU64], own: &[AtomicU64]) {
 mod tests {
     use super::*;
 
-    /// Other tests count at the same time, by far less than this would leave behind.
-    #[test]
-    fn what_a_thread_frees_at_last_is_not_missing() {
-        let (threads, bytes) = (2000, BATCH_BYTES - 1024);
-        let before = word(0);
-        for _ in 0..threads {
-            let thread = std::thread::spawn(move || {
-                settle_at_end();
-                count(bytes);
-                settle();
-                count(-bytes);
-            });
-            thread.join().unwrap();
-        }
-        let left = word(0).saturating_sub(before);
-        assert!(left < threads * bytes.unsigned_abs() / 4, "{left}");
-    }
-
     #[test]
     fn a_process_that_leaves_takes_its_share_along() {
         let words = |values: [u64; 2]| values.map(AtomicU64::new);
