@@ -34,13 +34,6 @@ impl DateField {
         }
         &self.line
     }
-
-    /// Returns the date in the line for this second, as [`imf_date`] does.
-    pub fn date_at(&mut self, unix_s: u64) -> &[u8; DATE_LEN] {
-        self.at(unix_s);
-        let [_, _, _, _, _, _, date @ .., _, _] = &self.line;
-        date
-    }
 }
 
 /// Formats a second since the epoch as IMF-fixdate, such as `Sun, 06 Nov 1994 08:49:37 GMT` (RFC

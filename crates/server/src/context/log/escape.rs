@@ -7,23 +7,15 @@ use std::io::Write;
 /// no ASCII are escaped; so are spaces and brackets, unless the value stands in quotes: a reader
 /// finds the fields before the first quote by them.
 pub(super) fn ascii(out: &mut Vec<u8>, bytes: &[u8], is_quoted: bool) {
-    let is_plain = |byte: &u8| match byte {
-        b' ' | b'[' | b']' => is_quoted,
-        b'!' | b'#'..=b'Z' | b'^'..=b'~' => true,
-        _ => false,
-    };
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let plain = rest.iter().position(|byte| !is_plain(byte)).unwrap_or(rest.len());
-        let (plain, special) = rest.split_at(plain);
-        out.extend_from_slice(plain);
-        let Some((&byte, behind)) = special.split_first() else { return };
+    for &byte in bytes {
         match byte {
             b'"' | b'\\' if is_quoted => out.extend_from_slice(&[b'\\', byte]),
+            b' ' if is_quoted => out.push(byte),
+            b'[' | b']' if !is_quoted => drop(write!(out, "\\x{byte:02x}")),
+            b'!' | b'#'..=b'[' | b']'..=b'~' => out.push(byte),
             // Writing into a Vec cannot fail.
             _ => drop(write!(out, "\\x{byte:02x}")),
         }
-        rest = behind;
     }
 }
 

@@ -12,8 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use weir_http1::DateField;
-
 use crate::config::{AccessLog, Error, ErrorLog, LogTarget};
 use crate::sandbox::{Confinement, Task};
 
@@ -41,7 +39,6 @@ pub(crate) struct LogBuffer {
     writer: SyncSender<Message>,
     lines: Vec<u8>,
     line_count: u64,
-    dates: DateField,
     since_ns: u64,
     handed_over: u64,
     lost: u64,
@@ -67,8 +64,8 @@ impl LogBuffer {
         if self.lines.is_empty() {
             self.since_ns = now_ns;
         }
-        let sent = ReplyEnd::new(sent_bytes, unix_ns, now_ns, &mut self.dates);
         for record in records.drain(..) {
+            let sent = ReplyEnd { sent_bytes, unix_ns, now_ns };
             match self.log.target {
                 LogTarget::Journal(_) => {
                     record.write_journal(&mut self.lines, &self.log.format, &sent);
@@ -101,9 +98,7 @@ impl LogBuffer {
 
     /// Hands over the waiting lines.
     pub(crate) fn flush(&mut self) {
-        // Another batch is as long.
-        let next = Vec::with_capacity(self.lines.len());
-        let lines = std::mem::replace(&mut self.lines, next);
+        let lines = std::mem::take(&mut self.lines);
         let count = std::mem::take(&mut self.line_count);
         match self.writer.try_send(Message::Lines(lines, count)) {
             Ok(()) => self.handed_over += count,
@@ -161,7 +156,6 @@ impl LogWriter {
             writer: self.messages.clone(),
             lines: Vec::new(),
             line_count: 0,
-            dates: DateField::default(),
             since_ns: 0,
             handed_over: 0,
             lost: 0,

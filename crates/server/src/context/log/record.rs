@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::json;
-use weir_http1::{DateField, Request, imf_date};
+use weir_http1::{Request, imf_date};
 
 use super::escape;
 use crate::config::{LOG_FIELDS, LogField, LogFormat, PatternPart};
@@ -82,26 +82,14 @@ pub(crate) struct Record {
     pub request: LoggedRequest,
 }
 
-/// A date as IMF-fixdate.
-type Date = [u8; 29];
-
 /// State at the end of the output that contains a record's reply.
-#[derive(Clone, Copy)]
 pub(super) struct ReplyEnd {
     /// Bytes of the output that were sent.
     pub sent_bytes: u64,
-    /// The wall clock, nanoseconds since 1970, and its second as IMF-fixdate.
+    /// The wall clock, nanoseconds since 1970.
     pub unix_ns: u64,
-    pub date: Date,
     /// The loop's clock, nanoseconds.
     pub now_ns: u64,
-}
-
-impl ReplyEnd {
-    /// Creates the state. `dates` renders the date of each second once.
-    pub(super) fn new(sent_bytes: u64, unix_ns: u64, now_ns: u64, dates: &mut DateField) -> Self {
-        Self { sent_bytes, unix_ns, date: *dates.date_at(unix_ns / 1_000_000_000), now_ns }
-    }
 }
 
 impl Record {
@@ -169,11 +157,11 @@ impl Record {
             // Writing into a Vec cannot fail.
             LogField::Remote => return drop(write!(out, "{}", self.remote())),
             LogField::Peer => return drop(write!(out, "{}", self.peer.ip().to_canonical())),
-            LogField::Time => return write_time(out, &sent.date),
+            LogField::Time => return write_time(out, sent.unix_ns),
             LogField::Rfc3339 => return out.extend_from_slice(rfc3339(sent.unix_ns).as_bytes()),
-            LogField::Status => return write_number(out, self.status.into()),
-            LogField::Bytes => return write_number(out, self.body_sent(sent)),
-            LogField::DurationUs => return write_number(out, self.duration_us(sent)),
+            LogField::Status => return drop(write!(out, "{}", self.status)),
+            LogField::Bytes => return drop(write!(out, "{}", self.body_sent(sent))),
+            LogField::DurationUs => return drop(write!(out, "{}", self.duration_us(sent))),
             LogField::Request => Some(&request.line[..]).filter(|line| !line.is_empty()),
             LogField::Method => request.word(0),
             LogField::Target => request.word(1),
@@ -228,13 +216,10 @@ impl Record {
 /// Mark in place of the rest of a line that is cut.
 const CUT: &str = "...";
 
-fn write_number(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-}
-
 /// Appends a time as `06/Nov/1994:08:49:37 +0000`.
-fn write_time(out: &mut Vec<u8>, date: &Date) {
+fn write_time(out: &mut Vec<u8>, unix_ns: u64) {
     // Sun, 06 Nov 1994 08:49:37 GMT
+    let date = imf_date(unix_ns / 1_000_000_000);
     for (part, after) in [(5..7, b'/'), (8..11, b'/'), (12..16, b':'), (17..25, b' ')] {
         out.extend_from_slice(&date[part]);
         out.push(after);
@@ -281,7 +266,7 @@ mod tests {
     fn written(record: &Record, format: &LogFormat) -> String {
         let mut out = Vec::new();
         let sent =
-            ReplyEnd::new(107, 784_111_777_123_456_789, 2_501_000, &mut DateField::default());
+            ReplyEnd { sent_bytes: 107, unix_ns: 784_111_777_123_456_789, now_ns: 2_501_000 };
         record.write(&mut out, format, &sent);
         String::from_utf8(out).unwrap()
     }
@@ -332,7 +317,7 @@ mod tests {
         let mut record = record(b"GET / HTTP/1.1", b"x\nPRIORITY=0\n\n");
         record.request.user = Some(b"a\nWEIR_STATUS=500".to_vec());
         let mut out = Vec::new();
-        let sent = ReplyEnd::new(107, 0, 2_501_000, &mut DateField::default());
+        let sent = ReplyEnd { sent_bytes: 107, unix_ns: 0, now_ns: 2_501_000 };
         record.write_journal(&mut out, &LogFormat::Combined, &sent);
         let text = String::from_utf8(out).unwrap();
         let names: Vec<_> = text.lines().map(|line| line.split('=').next().unwrap()).collect();
