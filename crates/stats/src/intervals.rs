@@ -30,7 +30,14 @@ pub fn median(sample: &[f64]) -> Option<f64> {
 /// Hyndman and Fan (1996), linear between the two values around position `q * (n - 1)` of the
 /// sorted sample.
 pub fn quantile(sample: &[f64], q: f64) -> Option<f64> {
-    if !usable(sample) || !(0.0..=1.0).contains(&q) {
+    if usable(sample) { quantile_extended(sample, q) } else { None }
+}
+
+/// Returns the same of a sample that may have infinite values, which lie beyond all others. `None`
+/// for an empty sample, or one with a value that is no number.
+pub fn quantile_extended(sample: &[f64], q: f64) -> Option<f64> {
+    let is_number = |value: &f64| !value.is_nan();
+    if sample.is_empty() || !sample.iter().all(is_number) || !(0.0..=1.0).contains(&q) {
         return None;
     }
     let mut sorted = sample.to_vec();
@@ -123,7 +130,8 @@ fn mean_of(sample: &[f64]) -> f64 {
 fn quantile_of(sorted: &[f64], q: f64) -> f64 {
     let position = q * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[position.floor() as usize], sorted[position.ceil() as usize]);
-    below + (above - below) * position.fract()
+    // Between two infinities there is no difference to take a part of.
+    if below.is_infinite() { below } else { below + (above - below) * position.fract() }
 }
 
 /// Picks a value uniformly: the high word of a product, with a bias below `n / 2^64`.
@@ -156,6 +164,20 @@ mod tests {
             })
             .count();
         held as f64 / 300.0
+    }
+
+    #[test]
+    fn quantiles_are_those_of_finite_values_and_infinite_beyond_them() {
+        let sample = [3.0, 1.0, 2.0, 10.0];
+        for share in [0.0, 0.025, 0.5, 0.8, 1.0] {
+            assert_eq!(quantile_extended(&sample, share), quantile(&sample, share));
+        }
+        let infinite = f64::INFINITY;
+        assert_eq!(quantile_extended(&[infinite, 1.0, infinite], 0.5), Some(infinite));
+        assert_eq!(quantile_extended(&[1.0, infinite, 2.0], 0.5), Some(2.0));
+        assert_eq!(quantile_extended(&[1.0, infinite], 0.5), Some(infinite));
+        assert_eq!(quantile_extended(&[-infinite, 1.0], 0.5), Some(-infinite));
+        assert_eq!(quantile_extended(&[], 0.5), None);
     }
 
     #[test]

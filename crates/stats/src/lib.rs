@@ -15,6 +15,8 @@ mod regression;
 mod report;
 
 pub use counters::{Counter, Counters, Merge, Row, TABLE};
-pub use intervals::{Bootstrap, Interval, coverage_max, mean, median, quantile, ratios};
+pub use intervals::{
+    Bootstrap, Interval, coverage_max, mean, median, quantile, quantile_extended, ratios,
+};
 pub use regression::Line;
 pub use report::{CallRow, Derived, LoopReport, Report};

@@ -66,7 +66,7 @@ impl<T> Granted<T> {
     }
 }
 
-/// What comes to an upstream, and what it does with it: counts since the start, and the queue.
+/// Counts of what comes to an upstream and what it does with it, since the start, and the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Requests that have left it, and with that a place to another.

@@ -5,7 +5,7 @@ use std::slice;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use weir_stats::{Bootstrap, median};
+use weir_stats::{Bootstrap, median, quantile_extended as quantile};
 
 use super::study::Rounds;
 use crate::findings::{Estimate, INTERVAL_N_MIN};
@@ -158,18 +158,6 @@ fn resampled(top: &[Side], bottom: &[Side], by_zero: ByZero) -> Option<Compared>
     Some(Compared { estimate: Estimate { low, high, ..few }, undefined })
 }
 
-/// Returns the value that a share of a sample does not exceed, as `weir_stats::quantile` does,
-/// which refuses infinite values; `None` for an empty sample.
-fn quantile(sample: &[f64], share: f64) -> Option<f64> {
-    let mut sorted = sample.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let position = share * sorted.len().checked_sub(1)? as f64;
-    let below = *sorted.get(position.floor() as usize)?;
-    let above = *sorted.get(position.ceil() as usize)?;
-    // Between two infinities there is no difference to take a part of.
-    Some(if below.is_infinite() { below } else { below + (above - below) * position.fract() })
-}
-
 /// Numbers of rounds, each as often as its round was drawn.
 #[derive(Debug, Default)]
 struct Numbers {
@@ -276,20 +264,6 @@ mod tests {
         assert_eq!(of_sides(&top, Some(&fixed(&[0.0, 0.0, 0.0]))), None);
         let ratio = of_sides(&top, Some(&fixed(&[0.0, 3.0, 4.0]))).unwrap();
         assert_eq!((ratio.value, ratio.low, ratio.high, ratio.n), (2.0, 2.0, 2.0, 2));
-    }
-
-    #[test]
-    fn quantiles_are_those_of_finite_values_and_infinite_beyond_them() {
-        let sample = [3.0, 1.0, 2.0, 10.0];
-        for share in [0.0, 0.025, 0.5, 0.8, 1.0] {
-            assert_eq!(quantile(&sample, share), weir_stats::quantile(&sample, share));
-        }
-        let infinite = f64::INFINITY;
-        assert_eq!(quantile(&[infinite, 1.0, infinite], 0.5), Some(infinite));
-        assert_eq!(quantile(&[1.0, infinite, 2.0], 0.5), Some(2.0));
-        assert_eq!(quantile(&[1.0, infinite], 0.5), Some(infinite));
-        assert_eq!(quantile(&[-infinite, 1.0], 0.5), Some(-infinite));
-        assert_eq!(quantile(&[], 0.5), None);
     }
 
     #[test]

@@ -138,19 +138,17 @@ impl<'a> Term<'a> {
         for value in beyond {
             let is_empty = |term: &Self| term.curve.get(value).is_none_or(Rounds::is_empty);
             let empty = all.iter().filter(|term| self.is_like(term) && is_empty(term));
-            let of_value: Vec<String> = empty.map(|term| term.lack_at(value)).collect();
+            let mut of_value: Vec<String> = empty.map(|term| term.lack_at(value)).collect();
             if of_value.is_empty() {
-                lacks.push("are of no common round".to_owned());
+                of_value.push("are of no common round".to_owned());
             }
-            lacks.extend(of_value);
-        }
-        let mut said: Vec<&str> = Vec::new();
-        for lack in &lacks {
-            if !said.contains(&lack.as_str()) {
-                said.push(lack);
+            for lack in of_value {
+                if !lacks.contains(&lack) {
+                    lacks.push(lack);
+                }
             }
         }
-        said.join(" or ")
+        lacks.join(" or ")
     }
 
     /// Says what the points at a value without a number lack.

@@ -266,7 +266,11 @@ impl<C> LoopCore<C> {
         let WorkerContext { upstreams, counters, .. } = &mut self.context;
         let sole = self.sole_upstream.zip(upstreams.as_ref());
         let Some(load) = sole.map(|(sole, upstreams)| upstreams.load(sole)) else { return };
-        let dropped = self.listeners.iter().map(|listener| listener.dropped()[2]).sum();
+        let for_upstream = |listener: &Listener| {
+            let [_, _, for_upstream] = listener.dropped();
+            for_upstream
+        };
+        let dropped = self.listeners.iter().map(for_upstream).sum();
         for listener in &mut self.listeners {
             listener.shed(now_ns, &load, dropped, counters);
         }

@@ -33,7 +33,7 @@ pub struct Second {
     pub refused: u64,
     /// SYNs dropped.
     pub dropped: u64,
-    /// Of these, those dropped while a place was free, or none waited for one.
+    /// SYNs dropped while a place was free, or none waited for one; among the others.
     pub dropped_idle: u64,
     /// Requests refused by the server itself.
     pub server_refused: u64,
