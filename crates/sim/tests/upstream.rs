@@ -53,6 +53,22 @@ fn auto_finds_what_the_best_fixed_limit_gives() {
 }
 
 #[test]
+fn the_search_for_a_lower_limit_costs_a_fiftieth_at_most() {
+    for service in LAWS {
+        let mut sums = [0.0; 2];
+        for seed in seeds(40) {
+            let backend = Backend { seed, duration_ns: 8 * SECOND_NS, ..backend(4, service, 2.0) };
+            let admission = UpstreamConfig { limit: Limit::Count(4), ..backend.admission };
+            let best = Backend { admission, ..backend.clone() };
+            for (sum, backend) in sums.iter_mut().zip([backend, best]) {
+                *sum += answered(&run(&backend)[FOUND_S..]);
+            }
+        }
+        assert!(sums[0] >= 0.98 * sums[1], "{service:?}: {}", sums[0] / sums[1]);
+    }
+}
+
+#[test]
 fn auto_stays_where_it_is_for_ten_minutes() {
     for service in LAWS {
         let backend = Backend { duration_ns: 600 * SECOND_NS, ..backend(8, service, 2.0) };

@@ -12,7 +12,8 @@
 //!
 //! * At first the limit is **doubled**, as long as a doubling seems to pay.
 //! * Then it is **lowered** in steps of a half, a quarter, an eighth, and **raised** by a quarter
-//!   or an eighth; a step that wins is repeated, and upwards doubled.
+//!   or an eighth; a step that wins is repeated, and upwards doubled. After a step down that has
+//!   cost answers the next one waits, until that is a hundredth of what has been answered since.
 //! * It is **held** until the next comparison, which comes the later the more answers the last ones
 //!   have cost.
 //!
@@ -39,6 +40,12 @@ const MAX: usize = 1 << 16;
 /// Minimum number of requests in a turn, and how many there are per request in flight.
 const TURN_MIN: f64 = 32.0;
 const TURN_EACH: f64 = 2.0;
+
+/// Part of a turn that is enough where half the limit is tried: it costs most, and shows soonest.
+const TURN_HALF: f64 = 0.5;
+
+/// Number of turns of the present limit for each of a lower one.
+const BASE_TURNS: f64 = 3.0;
 
 /// Rise of the logarithm of the rate at a doubling that is believed if it is only likely. At worst
 /// the limit is too high for a while.
@@ -68,6 +75,9 @@ const HOLD_NS_MIN: u64 = 5_000_000_000;
 const LOWER_NS_MAX: u64 = 600_000_000_000;
 const RAISE_NS_MAX: u64 = 30_000_000_000;
 const HOLD_PER_LOST: f64 = 200.0;
+
+/// Ratio of the time until a smaller step down to what the last one has cost.
+const STEP_PER_LOST: f64 = 100.0;
 
 /// Share of refusals by the server, and of replies to clients that had gone, at which it is seen as
 /// full though no request waits.
@@ -173,10 +183,19 @@ impl Comparison {
             return DEPARTED_MIN.max(self.other as f64);
         }
         let each = if self.is_first { 1.0 } else { TURN_EACH };
-        (TURN_MIN / self.base as f64).max(each) * self.limit() as f64
+        let length = (TURN_MIN / self.base as f64).max(each) * self.limit() as f64;
+        if !self.is_upwards() && self.shift == 1 { length * TURN_HALF } else { length }
     }
 
-    /// Decides, if it can be, after both limits have had as many turns.
+    /// Returns whether the present limit has another turn before the other one. Where that is
+    /// lower, its turns alone cost answers, and fewer do the better the present one is known.
+    fn base_has_another_turn(&self) -> bool {
+        let [of_base, of_other] = &self.rates;
+        let is_lower = !self.is_upwards() && !self.is_crowded;
+        is_lower && of_base.turns < BASE_TURNS * (of_other.turns + 1.0)
+    }
+
+    /// Decides, if it can be, after both limits have had their turns.
     fn decision(&self) -> Option<Decision> {
         if self.is_crowded {
             return self.crowded_decision();
@@ -198,11 +217,11 @@ impl Comparison {
         let low_wins = geometric.is_below(worth, CERTAIN) && !high_wins;
         let (other_wins, base_wins) =
             if upwards { (high_wins, low_wins) } else { (low_wins, high_wins) };
-        let is_settled = of_base.turns >= TURNS_MIN;
+        let is_settled = of_other.turns >= TURNS_MIN;
         if other_wins && is_settled {
             return Some(Decision::Move);
         }
-        let is_over = of_base.turns >= TURNS_MAX[usize::from(upwards && !self.is_first)];
+        let is_over = of_other.turns >= TURNS_MAX[usize::from(upwards && !self.is_first)];
         let stays = base_wins && (is_settled || !upwards) || is_over;
         stays.then_some(Decision::Stay)
     }
@@ -230,6 +249,8 @@ pub struct Auto {
     /// Times of the next comparison with a lower limit and with a higher one.
     lower_ns: u64,
     raise_ns: u64,
+    /// Step of the next comparison with a lower limit, as a shift of the limit.
+    lower_shift: u32,
     /// Time lost by comparisons since the last hold.
     lost_ns: f64,
     /// Time from which half the limit may be tried because most clients go, and for how long it may
@@ -249,6 +270,7 @@ impl Auto {
             since_ns: 0,
             is_steady: false,
             lower_ns: 0,
+            lower_shift: 1,
             raise_ns: 0,
             lost_ns: 0.0,
             crowded_ns: 0,
@@ -318,7 +340,8 @@ impl Auto {
         let spent_ns = now_ns.saturating_sub(self.since_ns);
         comparison.rates[comparison.turn as usize].add(&self.sample, spent_ns);
         let is_round = comparison.turn == Turn::Other;
-        comparison.turn = if is_round { Turn::Base } else { Turn::Other };
+        let is_bases = is_round || comparison.base_has_another_turn();
+        comparison.turn = if is_bases { Turn::Base } else { Turn::Other };
         self.compare(now_ns, comparison);
         let decision = if is_round { comparison.decision() } else { None };
         if let Some(decision) = decision {
@@ -338,6 +361,7 @@ impl Auto {
             }
             (Decision::Move, true) => {
                 self.lower_ns = now_ns;
+                self.lower_shift = 1;
                 self.raise(now_ns, other, shift.saturating_sub(1));
             }
             (Decision::Move, false) => {
@@ -358,7 +382,7 @@ impl Auto {
         } else if shift < SHIFT_MAX {
             self.raise(now_ns, base, shift + 1);
         } else if now_ns >= self.lower_ns {
-            self.lower(now_ns, base, 1);
+            self.lower(now_ns, base, self.lower_shift);
         } else {
             self.hold(now_ns, base);
         }
@@ -377,9 +401,13 @@ impl Auto {
         }
         self.lost_ns += comparison.lost_ns();
         if shift < SHIFT_MAX && base >> shift > 1 {
-            return self.lower(now_ns, base, shift + 1);
+            self.lower_shift = shift + 1;
+            let wait_ns = (STEP_PER_LOST * comparison.lost_ns()) as u64;
+            self.lower_ns = now_ns + wait_ns.min(LOWER_NS_MAX);
+        } else {
+            self.lower_shift = 1;
+            self.lower_ns = now_ns + self.hold_ns(LOWER_NS_MAX);
         }
-        self.lower_ns = now_ns + self.hold_ns(LOWER_NS_MAX);
         self.raise(now_ns, base, SHIFT_UP);
     }
 }
@@ -431,6 +459,9 @@ impl InFlightPolicy for Auto {
         match self.comparison {
             Some(comparison) => self.end_turn(now_ns, comparison),
             None if now_ns >= self.raise_ns => self.raise(now_ns, self.limit, SHIFT_UP),
+            None if self.lower_shift > 1 && now_ns >= self.lower_ns => {
+                self.lower(now_ns, self.limit, self.lower_shift);
+            }
             None => self.restart_sample(now_ns),
         }
     }
