@@ -12,8 +12,8 @@
 //!
 //! * At first the limit is **doubled**, as long as a doubling seems to pay.
 //! * Then it is **lowered** in steps of a half, a quarter, an eighth, and **raised** by a quarter
-//!   or an eighth; a step that wins is repeated, and upwards doubled. After a step down that has
-//!   cost answers the next one waits, until that is a hundredth of what has been answered since.
+//!   or an eighth; a step that wins is repeated, and upwards doubled. A step down waits until what
+//!   it will cost, if that limit is too low, is a hundredth of what has been answered meanwhile.
 //! * It is **held** until the next comparison, which comes the later the more answers the last ones
 //!   have cost.
 //!
@@ -76,7 +76,7 @@ const LOWER_NS_MAX: u64 = 600_000_000_000;
 const RAISE_NS_MAX: u64 = 30_000_000_000;
 const HOLD_PER_LOST: f64 = 200.0;
 
-/// Ratio of the time until a smaller step down to what the last one has cost.
+/// Ratio of the time until a step down to what it will cost, or the last one has.
 const STEP_PER_LOST: f64 = 100.0;
 
 /// Share of refusals by the server, and of replies to clients that had gone, at which it is seen as
@@ -226,6 +226,16 @@ impl Comparison {
         stays.then_some(Decision::Stay)
     }
 
+    /// Returns the time that one turn of a lower limit will cost if it is too low, nanoseconds.
+    fn cost_of_lower_ns(&self, base: usize, shift: u32) -> f64 {
+        let step = (base >> shift).max(1);
+        let next = Self::new(base, base.saturating_sub(step).max(1), shift);
+        let each = |comparison: &Self| comparison.turn_length() / comparison.limit() as f64;
+        let [of_base, _] = &self.rates;
+        let turn_ns = of_base.spent_ns / of_base.turns.max(1.0);
+        turn_ns * (each(&next) / each(self)) * (step as f64 / base as f64)
+    }
+
     /// Returns the time that the other limit has cost, nanoseconds.
     fn lost_ns(&self) -> f64 {
         let [of_base, of_other] = &self.rates;
@@ -364,13 +374,26 @@ impl Auto {
                 self.lower_shift = 1;
                 self.raise(now_ns, other, shift.saturating_sub(1));
             }
-            (Decision::Move, false) => {
+            (Decision::Move, false) if comparison.is_crowded => {
                 self.crowded_after_ns = CROWDED_NS_MIN;
                 self.lower(now_ns, other, shift);
+            }
+            (Decision::Move, false) => {
+                self.crowded_after_ns = CROWDED_NS_MIN;
+                self.put_off_lower(now_ns, comparison, other, shift);
+                self.raise(now_ns, other, SHIFT_UP);
             }
             (Decision::Stay, true) => self.stop_raising(now_ns, comparison),
             (Decision::Stay, false) => self.stop_lowering(now_ns, comparison),
         }
+    }
+
+    /// Puts off the next step down until what it will cost, or the last one has, is a hundredth of
+    /// what has been answered meanwhile.
+    fn put_off_lower(&mut self, now_ns: u64, last: &Comparison, base: usize, shift: u32) {
+        let cost_ns = last.lost_ns().max(last.cost_of_lower_ns(base, shift));
+        self.lower_ns = now_ns + ((STEP_PER_LOST * cost_ns) as u64).min(LOWER_NS_MAX);
+        self.lower_shift = shift;
     }
 
     /// Goes on after a higher limit that did not win.
@@ -378,7 +401,8 @@ impl Auto {
         let &Comparison { base, shift, is_first, .. } = comparison;
         self.lost_ns += comparison.lost_ns();
         if is_first {
-            self.lower(now_ns, base, 1);
+            self.put_off_lower(now_ns, comparison, base, 1);
+            self.hold(now_ns, base);
         } else if shift < SHIFT_MAX {
             self.raise(now_ns, base, shift + 1);
         } else if now_ns >= self.lower_ns {
@@ -401,9 +425,7 @@ impl Auto {
         }
         self.lost_ns += comparison.lost_ns();
         if shift < SHIFT_MAX && base >> shift > 1 {
-            self.lower_shift = shift + 1;
-            let wait_ns = (STEP_PER_LOST * comparison.lost_ns()) as u64;
-            self.lower_ns = now_ns + wait_ns.min(LOWER_NS_MAX);
+            self.put_off_lower(now_ns, comparison, base, shift + 1);
         } else {
             self.lower_shift = 1;
             self.lower_ns = now_ns + self.hold_ns(LOWER_NS_MAX);
@@ -459,9 +481,7 @@ impl InFlightPolicy for Auto {
         match self.comparison {
             Some(comparison) => self.end_turn(now_ns, comparison),
             None if now_ns >= self.raise_ns => self.raise(now_ns, self.limit, SHIFT_UP),
-            None if self.lower_shift > 1 && now_ns >= self.lower_ns => {
-                self.lower(now_ns, self.limit, self.lower_shift);
-            }
+            None if now_ns >= self.lower_ns => self.lower(now_ns, self.limit, self.lower_shift),
             None => self.restart_sample(now_ns),
         }
     }
