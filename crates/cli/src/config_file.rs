@@ -6,6 +6,7 @@
 mod environment;
 mod option;
 mod placed;
+mod places;
 mod show;
 mod site_tables;
 mod tables;
@@ -22,6 +23,7 @@ use weir_server::files;
 use crate::command::{Cli, one_sentence};
 use option::{CONFIG, PRINT, option};
 use placed::Source;
+use places::Places;
 use show::Origins;
 pub(crate) use site_tables::{SettingsTable, SiteTable};
 pub(crate) use tables::{Tables, UpstreamTable};
@@ -34,6 +36,7 @@ pub(crate) type Environment = [(OsString, OsString)];
 pub(crate) struct Merged {
     pub args: Vec<OsString>,
     pub tables: Tables,
+    pub places: Places,
     origins: Origins,
 }
 
@@ -67,13 +70,19 @@ pub(crate) fn merge(
     let by_file = std::mem::take(&mut merged.args);
     merged.args = args.iter().take(2).cloned().collect();
     merged.args.extend(by_file);
+    found.iter().for_each(|each| merged.places.add(each));
     merged.args.extend(found.into_iter().flat_map(|each| each.args));
     merged.origins.by_environment = by_environment;
     merged.args.extend(args.into_iter().skip(2));
     // The command line alone was sound, so whatever is wrong now is the fault of the others.
     Cli::command().try_get_matches_from(&merged.args).map_err(|error| {
+        let why = one_sentence(&error);
+        let located = merged.places.locate(why.clone());
+        if located != why {
+            return located;
+        }
         let place = path.map_or("the environment".into(), |path| path.display().to_string());
-        format!("{place}: {}", one_sentence(&error))
+        format!("{place}: {why}")
     })?;
     Ok(merged)
 }
@@ -109,7 +118,7 @@ fn settings(
     is_given: &dyn Fn(&str) -> bool,
 ) -> Result<Merged, String> {
     let serves = command.get_name() == "serve";
-    let mut merged = Merged::default();
+    let mut merged = Merged { places: Places::of_file(source.path), ..Merged::default() };
     for (key, value) in file {
         if serves && merged.tables.take(key, value, source)? {
             continue;
@@ -127,6 +136,7 @@ fn settings(
         }
         let found = option(key, value, source, command)?;
         if !is_given(&found.id) {
+            merged.places.add(&found);
             merged.args.extend(found.args);
             merged.origins.by_file.push(found.id);
         }

@@ -72,10 +72,11 @@ fn run(args: Vec<OsString>, predecessor: Option<Predecessor>) -> Result<ExitCode
     if let Some(text) = config_file::shown(&merged, &matches) {
         return print::print_text(&text);
     }
-    let Merged { args, tables, .. } = merged;
+    let Merged { args, tables, places, .. } = merged;
+    let located = |why| places.locate(why);
     match Cli::parse_from(args).task {
-        Task::Serve(options) => serve::serve(*options, &tables, predecessor),
-        Task::Proxy(options) => serve::proxy(*options, predecessor),
+        Task::Serve(options) => serve::serve(*options, &tables, predecessor).map_err(located),
+        Task::Proxy(options) => serve::proxy(*options, predecessor).map_err(located),
         Task::Load(options) => load::load(*options),
         Task::Lab(options) => lab::lab(*options),
         Task::Stat(options) => stat::stat(&options),

@@ -26,8 +26,14 @@ pub(crate) fn tell_reloading() {
 }
 
 /// Says that another process is the server now, and serves.
-pub(crate) fn tell_succeeded(pid: u32, status: &str) {
-    tell(&[NotifyState::MainPid(pid), NotifyState::Ready, NotifyState::Status(status)]);
+pub(crate) fn tell_succeeded(pid: u32) {
+    tell(&[NotifyState::MainPid(pid), NotifyState::Ready]);
+}
+
+/// Says what the server serves, once it is the main process for the manager, which listens to no
+/// other one (NotifyAccess=main, systemd.service(5)).
+pub(crate) fn tell_status(status: &str) {
+    tell(&[NotifyState::Status(status)]);
 }
 
 /// Says that the server is stopping.

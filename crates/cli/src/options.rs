@@ -205,7 +205,8 @@ pub(crate) struct ServerOptions {
     pub output: String,
 
     /// Names tried for a directory, in order
-    #[arg(long, value_name = "NAME", default_value = "index.html", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", default_value = "index.html", value_delimiter = ',',
+          value_parser = values::index_name)]
     pub index: Vec<String>,
 
     /// List directories that have no index file

@@ -48,15 +48,10 @@ impl Outputs {
         let Some(address) = &options.admin else {
             return Ok(Self { stats_json, admin: None, predecessor });
         };
-        if options.stat_page == OnOff::Off {
-            let why =
-                "--admin shows the page of statistics, which --stat-page=off does not publish";
-            return Err(why.into());
-        }
+        check_admin(options)?;
         let (name, path) = match address {
-            Address::Tcp(address) => (format!("admin tcp:{address}"), None),
+            Address::Tcp(address) | Address::Tls(address) => (format!("admin tcp:{address}"), None),
             Address::Unix(path) => (format!("admin unix:{}", path.display()), Some(&**path)),
-            Address::Tls(_) => return Err("--admin speaks no TLS".into()),
         };
         let theirs = predecessor.as_mut().and_then(|last| last.take(&name));
         let listener = match (address, theirs) {
@@ -66,6 +61,23 @@ impl Outputs {
         };
         let listener = listener.map_err(|error| format!("--admin: {address}: {error}"))?;
         Ok(Self { stats_json, admin: Some(NamedListener { listener, name }), predecessor })
+    }
+}
+
+/// Checks what can be known of the admin address before there is a socket.
+///
+/// # Errors
+/// A sentence.
+pub(crate) fn check_admin(options: &ServerOptions) -> Result<(), String> {
+    match options.admin {
+        None => Ok(()),
+        Some(_) if options.stat_page == OnOff::Off => {
+            let why =
+                "--admin shows the page of statistics, which --stat-page=off does not publish";
+            Err(why.into())
+        }
+        Some(Address::Tls(_)) => Err("--admin speaks no TLS".into()),
+        Some(Address::Tcp(_) | Address::Unix(_)) => Ok(()),
     }
 }
 
@@ -119,8 +131,10 @@ pub(crate) fn run(
         say(&gap);
     }
     if is_first {
-        // The predecessor says it for its successor, which the manager does not know yet.
         manager::tell_ready(&status);
+    } else {
+        // The predecessor has said that it is ready, and who it is.
+        manager::tell_status(&status);
     }
     let watchdog = Watchdog::find();
     let overloads = server.stat_page().map(|(layout, words)| OwnPage::new(layout, words));
@@ -399,7 +413,8 @@ impl Running {
         if let Some(mut admin) = self.admin.take() {
             admin.guard.leave();
         }
-        manager::tell_succeeded(pid, &self.status);
+        manager::tell_succeeded(pid);
+        self.server.release_successor();
         // Its signs of life are the successor's to give, and so are overloads to tell of.
         self.watchdog = None;
         self.overloads = None;

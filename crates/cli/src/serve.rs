@@ -73,8 +73,8 @@ fn read_again() -> Result<Fingerprinted, String> {
     let args: Vec<OsString> = std::env::args_os().collect();
     let matches =
         Cli::command().try_get_matches_from(&args).map_err(|error| one_sentence(&error))?;
-    let Merged { args, tables, .. } = config_file::merge(args, &matches, &environment)?;
-    let configured = configured(args, &tables)?;
+    let Merged { args, tables, places, .. } = config_file::merge(args, &matches, &environment)?;
+    let configured = configured(args, &tables).map_err(|why| places.locate(why))?;
     configured.ok_or_else(|| "this is no server's command line".into())
 }
 
@@ -121,10 +121,11 @@ pub(crate) fn check(words: &[String]) -> Result<(), String> {
 fn checked(args: Vec<OsString>, environment: &Environment) -> Result<Option<Config>, String> {
     let matches =
         Cli::command().try_get_matches_from(&args).map_err(|error| one_sentence(&error))?;
-    let Merged { args, tables, .. } = config_file::merge(args, &matches, environment)?;
+    let Merged { args, tables, places, .. } = config_file::merge(args, &matches, environment)?;
     let named = matches.subcommand().and_then(|(_, serve)| serve.value_source("mechanism"));
     let is_named = named == Some(ValueSource::CommandLine);
-    let Some(Fingerprinted { config, .. }) = configured(args, &tables)? else { return Ok(None) };
+    let configured = configured(args, &tables).map_err(|why| places.locate(why))?;
+    let Some(Fingerprinted { config, .. }) = configured else { return Ok(None) };
     let architecture = config.arch.row();
     if is_named && !architecture.takes_mechanism {
         return Err(format!("--arch {} takes no mechanism", architecture.spelling));
@@ -135,8 +136,14 @@ fn checked(args: Vec<OsString>, environment: &Environment) -> Result<Option<Conf
 /// Returns the configuration of a whole command line; `None` if it is not one of a server.
 fn configured(args: Vec<OsString>, tables: &Tables) -> Result<Option<Fingerprinted>, String> {
     match Cli::try_parse_from(args).map_err(|error| one_sentence(&error))?.task {
-        Task::Serve(options) => serve_configuration(*options, tables).map(Some),
-        Task::Proxy(options) => proxy_configuration(*options).map(Some),
+        Task::Serve(options) => {
+            running::check_admin(&options.server)?;
+            serve_configuration(*options, tables).map(Some)
+        }
+        Task::Proxy(options) => {
+            running::check_admin(&options.server)?;
+            proxy_configuration(*options).map(Some)
+        }
         _ => Ok(None),
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use weir_server::{Address, LogFormat, LogPattern, MEMORY_BYTES_MIN, MemoryLimit, UserName};
+use weir_server::{
+    Address, LogFormat, LogPattern, MEMORY_BYTES_MIN, MemoryLimit, UserName, content,
+};
 
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -139,6 +141,12 @@ pub(crate) fn field(text: &str) -> Result<(String, String), String> {
 /// Parses the name of a field that is left out of replies.
 pub(crate) fn removed_field(text: &str) -> Result<String, String> {
     field(&format!("{text}: ")).map(|(name, _)| name)
+}
+
+/// Parses the name of an index file.
+pub(crate) fn index_name(text: &str) -> Result<String, String> {
+    let is_name = content::path::is_reachable(text.as_bytes());
+    is_name.then(|| text.to_owned()).ok_or_else(|| "it is not the name of a file".into())
 }
 
 /// Parses the value of a field.

@@ -67,6 +67,7 @@ pub enum Signal {
     /// SIGTERM or SIGINT: finish open connections; the second time, close them.
     Stop,
     /// No signal: a successor serves, whose process id this is, or it does not, for this reason.
+    /// One that serves waits for [`Server::release_successor`].
     Succession(Result<u32, String>),
     /// No signal: the successor, which has served, has failed.
     SuccessorFailed(String),
@@ -563,12 +564,19 @@ impl Server {
         self.controls.iter().for_each(|control| control.set_phase(Phase::HandOver));
         // Loops that have answered have closed their sockets.
         self.report();
-        successor.note_closed();
         // The files of Unix sockets are the successor's now.
         self.socket_files.clear();
         let pid = successor.pid();
         self.succession = Succession::Done(successor);
         Some(Ok(pid))
+    }
+
+    /// Tells a successor that serves that this process has left it everything. What the service
+    /// manager is to hear of both comes before.
+    pub fn release_successor(&self) {
+        if let Succession::Done(successor) = &self.succession {
+            successor.note_closed();
+        }
     }
 
     /// Asks every loop for a sign of life.

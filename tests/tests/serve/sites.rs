@@ -561,7 +561,14 @@ fn what_makes_no_sense_is_one_sentence_with_its_place() {
         ("[[route]]\nallow = ['10.0.0.0/99']\n", "line 2, column 10: invalid value"),
         ("[[route]]\ncors-origins = ['*']\ncors-credentials = true\n", "any page could read"),
         ("[[route]]\npahts = '/a'\n", "did you mean 'path'?"),
-        ("unknown-host = 421\n", "--unknown-host is for hosts without a [[site]]"),
+        (
+            "unknown-host = 421\n",
+            "line 1, column 16: --unknown-host is for hosts without a [[site]]",
+        ),
+        ("index = 'a/b'\n", "line 1, column 9: invalid value 'a/b' for '--index"),
+        ("[[route]]\nindex = ['a', '..']\n", "line 2, column 15: invalid value '..'"),
+        ("admin = 'https://127.0.0.1:0'\n", "line 1, column 9: --admin speaks no TLS"),
+        ("admin = '127.0.0.1:0'\nstat-page = false\n", "line 1, column 9: --admin shows the page"),
         ("[[site]]\nhosts = ['a']\nroot = '/no/such'\n", "/no/such"),
     ] {
         let config = write_config(&root, text);

@@ -493,7 +493,7 @@ fn a_service_manager_is_told_of_readiness_reloads_successors_life_and_the_stop()
     let path = folder.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
     manager.set_read_timeout(Some(weir_tests::wait::TIMEOUT)).unwrap();
-    let file = ConfigFile::new("header = 'X-Version: one'\n");
+    let file = ConfigFile::new("workers = 2\n");
     let script = format!(
         "export NOTIFY_SOCKET={} WATCHDOG_PID=$$ WATCHDOG_USEC=60000; exec \"$@\"",
         path.display()
@@ -512,7 +512,7 @@ fn a_service_manager_is_told_of_readiness_reloads_successors_life_and_the_stop()
     };
     let has = |text: &str, line: &str| text.lines().any(|each| each.starts_with(line));
     let ready = next("READY");
-    assert!(has(&ready, "READY=1") && has(&ready, "STATUS=serving"), "{ready}");
+    assert!(has(&ready, "READY=1") && ready.contains(", 2 loops)"), "{ready}");
     assert!(has(&next("WATCHDOG=1"), "WATCHDOG=1"));
     file.set("nonsense");
     server.signal(Signal::HUP);
@@ -520,7 +520,7 @@ fn a_service_manager_is_told_of_readiness_reloads_successors_life_and_the_stop()
     assert!(has(&reloading, "RELOADING=1") && has(&reloading, "MONOTONIC_USEC="), "{reloading}");
     let ready = next("READY");
     assert!(has(&ready, "READY=1") && !has(&ready, "MAINPID="), "{ready}");
-    file.set("header = 'X-Version: two'\n");
+    file.set("workers = 1\nheader = 'X-Version: two'\n");
     server.signal(Signal::HUP);
     assert!(has(&next("RELOADING"), "RELOADING=1"));
     let ready = next("READY");
@@ -528,7 +528,9 @@ fn a_service_manager_is_told_of_readiness_reloads_successors_life_and_the_stop()
     until("it has said so", || successions(&server) == 1);
     let successor = last_successor(&server);
     assert!(has(&ready, &format!("MAINPID={successor}")), "{ready}");
-    // The successor's signs of life follow.
+    // The successor's own words follow, and its signs of life.
+    let status = next("STATUS");
+    assert!(has(&status, "STATUS=serving") && status.contains(", 1 loop)"), "{status}");
     assert!(has(&next("WATCHDOG=1"), "WATCHDOG=1"));
     assert_eq!(server.get("/hello.txt").expect_field("x-version"), "two");
     // The manager knows the main process: the first one ends by itself.

@@ -41,7 +41,8 @@ pub(super) fn options(
             option::check(command, &one).map_err(|why| format!("{variable}: {why}"))?;
             args.push(one);
         }
-        options.push(Found { id: arg.get_id().to_string(), args });
+        let (id, name, place) = (arg.get_id().to_string(), name.into(), format!("{variable}: "));
+        options.push(Found { id, name, place, args });
     }
     Ok(options)
 }

@@ -16,6 +16,9 @@ pub(super) const PRINT: &str = "print_config";
 /// An option found outside of the command line, with an argument for each value.
 pub(super) struct Found {
     pub id: String,
+    pub name: String,
+    /// Place where it was found, as it comes before an error.
+    pub place: String,
     pub args: Vec<OsString>,
 }
 
@@ -62,7 +65,8 @@ pub(super) fn option(
         check(command, &arg).map_err(|why| wrong(&why))?;
         args.push(arg);
     }
-    Ok(Found { id: option.get_id().to_string(), args })
+    let place = source.place(value.span());
+    Ok(Found { id: option.get_id().to_string(), name: name.to_owned(), place, args })
 }
 
 /// Returns whether an option is turned on and off, so that a boolean stands for its value.

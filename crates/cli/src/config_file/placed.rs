@@ -19,8 +19,13 @@ impl Source<'_> {
         format!("{}: {}", self.path.display(), says.replace('\n', " "))
     }
 
+    /// Returns file, line and column, each followed by a colon or comma.
+    pub(super) fn place(&self, span: Range<usize>) -> String {
+        self.wrong(span, "")
+    }
+
     pub(super) fn placed<T>(&self, value: T, span: Range<usize>) -> Placed<T> {
-        Placed { value, place: self.wrong(span, "") }
+        Placed { value, place: self.place(span) }
     }
 }
 

@@ -162,7 +162,7 @@ pub(super) fn summary(findings: &Findings, dir: &Path) -> String {
             let peak = &row.peak;
             let _ = writeln!(
                 text,
-                "{}: peak {:.0} [{:.0} .. {:.0}] replies/s at {:.0}/s{kept}",
+                "{}: peak goodput {:.0} [{:.0} .. {:.0}] replies/s at {:.0}/s{kept}",
                 row.server, peak.value, peak.low, peak.high, row.at
             );
         }

@@ -67,7 +67,8 @@ pub(crate) struct Settings {
     pub root: Option<PathBuf>,
 
     /// Names tried for a directory, in order
-    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = FILES)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::index_name,
+          help_heading = FILES)]
     pub index: Option<Vec<String>>,
 
     /// List directories that have no index file

@@ -1,0 +1,64 @@
+//! Places of the options that a file or the environment gives, for errors that show only once all
+//! options are put together.
+
+use super::option::Found;
+
+/// The places, each by the name of its option.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    /// Path of the file, and a colon; empty if there is none.
+    file: String,
+    of: Vec<(String, String)>,
+}
+
+impl Places {
+    /// Creates the places of a file.
+    pub(super) fn of_file(path: &std::path::Path) -> Self {
+        Self { file: format!("{}:", path.display()), of: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, found: &Found) {
+        self.of.push((found.name.clone(), found.place.clone()));
+    }
+
+    /// Puts a place before an error that has none: that of the first option it names which has one.
+    pub(crate) fn locate(&self, error: String) -> String {
+        if !self.file.is_empty() && error.starts_with(&self.file) {
+            return error;
+        }
+        let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+        let names = error.match_indices("--").map(|(at, dashes)| {
+            let rest = &error[at + dashes.len()..];
+            &rest[..rest.bytes().take_while(|byte| is_of_name(byte)).count()]
+        });
+        let place = |name| self.of.iter().find(|(known, _)| known == name);
+        match names.into_iter().find_map(place) {
+            Some((_, place)) => format!("{place}{error}"),
+            None => error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn an_error_has_the_place_of_the_first_option_that_has_one() {
+        let mut places = Places::of_file(Path::new("f"));
+        for (name, place) in [("arch", "f: line 2, column 8: "), ("admin", "WEIR_ADMIN: ")] {
+            let (name, place) = (name.to_owned(), place.to_owned());
+            places.add(&Found { id: String::new(), name, place, args: Vec::new() });
+        }
+        for (error, located) in [
+            ("--arch ring speaks no TLS", "f: line 2, column 8: --arch ring speaks no TLS"),
+            ("--listen and --admin=x", "WEIR_ADMIN: --listen and --admin=x"),
+            ("--archive is not --arch-", "--archive is not --arch-"),
+            ("f: line 1, column 1: --arch", "f: line 1, column 1: --arch"),
+            ("no option -- at all --", "no option -- at all --"),
+        ] {
+            assert_eq!(places.locate(error.into()), located);
+        }
+    }
+}
