@@ -12,8 +12,9 @@
 //!
 //! * At first the limit is **doubled**, as long as a doubling seems to pay.
 //! * Then it is **lowered** in steps of a half, a quarter, an eighth, and **raised** by a quarter
-//!   or an eighth; a step that wins is repeated, and upwards doubled. A step down waits until what
-//!   it will cost, if that limit is too low, is a hundredth of what has been answered meanwhile.
+//!   or an eighth; a step that wins is repeated, and upwards doubled. A step down waits, for a
+//!   minute at most, until what a turn of it will cost, if that limit is too low, is a hundredth of
+//!   what has been answered meanwhile; not where most clients go.
 //! * It is **held** until the next comparison, which comes the later the more answers the last ones
 //!   have cost.
 //!
@@ -59,8 +60,8 @@ const LIKELY: f64 = 1.0;
 /// Part of the rise of a limit that the rate must rise by.
 const WORTH: f64 = 0.125;
 
-/// Number of turns of each limit before the present one loses, and after which a comparison with a
-/// lower one or twice as high a one, and with a higher one, ends undecided.
+/// Number of turns of the other limit before the present one loses, and after which a comparison
+/// with a lower one or twice as high a one, and with a higher one, ends undecided.
 const TURNS_MIN: f64 = 4.0;
 const TURNS_MAX: [f64; 2] = [12.0, 24.0];
 
@@ -76,8 +77,10 @@ const LOWER_NS_MAX: u64 = 600_000_000_000;
 const RAISE_NS_MAX: u64 = 30_000_000_000;
 const HOLD_PER_LOST: f64 = 200.0;
 
-/// Ratio of the time until a step down to what it will cost, or the last one has.
+/// Ratio of the time until a step down to what a turn of it will cost, or the last one has cost;
+/// and the longest such time.
 const STEP_PER_LOST: f64 = 100.0;
+const STEP_NS_MAX: u64 = 60_000_000_000;
 
 /// Share of refusals by the server, and of replies to clients that had gone, at which it is seen as
 /// full though no request waits.
@@ -226,14 +229,15 @@ impl Comparison {
         stays.then_some(Decision::Stay)
     }
 
-    /// Returns the time that one turn of a lower limit will cost if it is too low, nanoseconds.
+    /// Returns the time that one turn of a lower limit will cost if it is too low, nanoseconds: by
+    /// then each place of the step would have answered as many as each of those that are left, and
+    /// one more before the turn.
     fn cost_of_lower_ns(&self, base: usize, shift: u32) -> f64 {
         let step = (base >> shift).max(1);
-        let next = Self::new(base, base.saturating_sub(step).max(1), shift);
-        let each = |comparison: &Self| comparison.turn_length() / comparison.limit() as f64;
+        let next = Self { turn: Turn::Other, ..Self::new(base, (base - step).max(1), shift) };
+        let each = next.turn_length() / next.other as f64 + 1.0;
         let [of_base, _] = &self.rates;
-        let turn_ns = of_base.spent_ns / of_base.turns.max(1.0);
-        turn_ns * (each(&next) / each(self)) * (step as f64 / base as f64)
+        of_base.answer_ns() * each * step as f64
     }
 
     /// Returns the time that the other limit has cost, nanoseconds.
@@ -261,8 +265,9 @@ pub struct Auto {
     raise_ns: u64,
     /// Step of the next comparison with a lower limit, as a shift of the limit.
     lower_shift: u32,
-    /// Time lost by comparisons since the last hold.
-    lost_ns: f64,
+    /// Time lost by comparisons with higher limits since the last hold, and with lower ones since
+    /// the last time all steps down had been tried.
+    lost_ns: [f64; 2],
     /// Time from which half the limit may be tried because most clients go, and for how long it may
     /// not be when it has not won.
     crowded_ns: u64,
@@ -282,7 +287,7 @@ impl Auto {
             lower_ns: 0,
             lower_shift: 1,
             raise_ns: 0,
-            lost_ns: 0.0,
+            lost_ns: [0.0; 2],
             crowded_ns: 0,
             crowded_after_ns: CROWDED_NS_MIN,
         }
@@ -334,14 +339,15 @@ impl Auto {
     }
 
     fn hold(&mut self, now_ns: u64, base: usize) {
-        self.raise_ns = now_ns + self.hold_ns(RAISE_NS_MAX);
+        self.raise_ns = now_ns + self.hold_ns(0, RAISE_NS_MAX);
         self.comparison = None;
         self.set_limit(now_ns, base);
     }
 
-    /// Returns for how long the limit is held after what the last comparisons have cost.
-    fn hold_ns(&mut self, max_ns: u64) -> u64 {
-        let lost_ns = std::mem::take(&mut self.lost_ns);
+    /// Returns for how long the limit is held after what the last comparisons have cost: those with
+    /// higher limits, or with lower ones (1).
+    fn hold_ns(&mut self, which: usize, max_ns: u64) -> u64 {
+        let lost_ns = std::mem::take(&mut self.lost_ns[which]);
         ((HOLD_PER_LOST * lost_ns) as u64).clamp(HOLD_NS_MIN, max_ns)
     }
 
@@ -366,12 +372,11 @@ impl Auto {
             (Decision::Double, _) => {
                 self.compare(now_ns, Comparison::doubling(other, rates[Turn::Other as usize]));
             }
-            (Decision::Move, true) if comparison.is_first => {
+            (Decision::Move, true) if comparison.is_first && other < MAX => {
                 self.compare(now_ns, Comparison::doubling(other, Rates::default()));
             }
             (Decision::Move, true) => {
-                self.lower_ns = now_ns;
-                self.lower_shift = 1;
+                self.put_off_lower(now_ns, comparison, other, 1);
                 self.raise(now_ns, other, shift.saturating_sub(1));
             }
             (Decision::Move, false) if comparison.is_crowded => {
@@ -388,18 +393,18 @@ impl Auto {
         }
     }
 
-    /// Puts off the next step down until what it will cost, or the last one has, is a hundredth of
-    /// what has been answered meanwhile.
+    /// Puts off the next step down until what a turn of it will cost, or the last one has, is a
+    /// hundredth of what has been answered meanwhile.
     fn put_off_lower(&mut self, now_ns: u64, last: &Comparison, base: usize, shift: u32) {
         let cost_ns = last.lost_ns().max(last.cost_of_lower_ns(base, shift));
-        self.lower_ns = now_ns + ((STEP_PER_LOST * cost_ns) as u64).min(LOWER_NS_MAX);
+        self.lower_ns = now_ns + ((STEP_PER_LOST * cost_ns) as u64).min(STEP_NS_MAX);
         self.lower_shift = shift;
     }
 
     /// Goes on after a higher limit that did not win.
     fn stop_raising(&mut self, now_ns: u64, comparison: &Comparison) {
         let &Comparison { base, shift, is_first, .. } = comparison;
-        self.lost_ns += comparison.lost_ns();
+        self.lost_ns[0] += comparison.lost_ns();
         if is_first {
             self.put_off_lower(now_ns, comparison, base, 1);
             self.hold(now_ns, base);
@@ -423,12 +428,12 @@ impl Auto {
             }
             return self.raise(now_ns, base, SHIFT_UP);
         }
-        self.lost_ns += comparison.lost_ns();
+        self.lost_ns[1] += comparison.lost_ns();
         if shift < SHIFT_MAX && base >> shift > 1 {
             self.put_off_lower(now_ns, comparison, base, shift + 1);
         } else {
-            self.lower_shift = 1;
-            self.lower_ns = now_ns + self.hold_ns(LOWER_NS_MAX);
+            self.put_off_lower(now_ns, comparison, base, 1);
+            self.lower_ns = self.lower_ns.max(now_ns + self.hold_ns(1, LOWER_NS_MAX));
         }
         self.raise(now_ns, base, SHIFT_UP);
     }

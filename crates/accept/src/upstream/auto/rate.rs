@@ -150,6 +150,11 @@ impl Rates {
         gains.into_iter().min_by(|one, two| one.error.total_cmp(&two.error))
     }
 
+    /// Returns the time between two answers, nanoseconds.
+    pub(super) fn answer_ns(&self) -> f64 {
+        self.spent_ns / self.all.answered.max(1.0)
+    }
+
     /// Returns the logarithm of the rate; `None` if there was no reply.
     pub(super) fn log_rate(&self) -> Option<f64> {
         self.all.log_rates().map(|[mean, _]| mean)
