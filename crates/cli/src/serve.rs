@@ -529,8 +529,11 @@ fn read_pages(
     options: &ServerOptions,
     pages: &[(String, String)],
 ) -> Result<Vec<ErrorPage>, String> {
-    let mime = content::MimeTypes::new(&options.mime, &options.charset)
-        .map_err(|error| format!("--mime or --charset: {error}"))?;
+    let types = |mime: &[_], charset, name| {
+        content::MimeTypes::new(mime, charset).map_err(|error| format!("{name}: {error}"))
+    };
+    types(&[], &options.charset, "--charset")?;
+    let mime = types(&options.mime, &options.charset, "--mime")?;
     pages
         .iter()
         .map(|(code, path)| {

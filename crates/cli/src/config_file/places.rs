@@ -21,18 +21,17 @@ impl Places {
         self.of.push((found.name.clone(), found.place.clone()));
     }
 
-    /// Puts a place before an error that has none: that of the first option it names which has one.
+    /// Puts a place before an error that has none: that of the option it names first, which is the
+    /// one at fault, if it has one.
     pub(crate) fn locate(&self, error: String) -> String {
         if !self.file.is_empty() && error.starts_with(&self.file) {
             return error;
         }
         let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
-        let names = error.match_indices("--").map(|(at, dashes)| {
-            let rest = &error[at + dashes.len()..];
-            &rest[..rest.bytes().take_while(|byte| is_of_name(byte)).count()]
-        });
-        let place = |name| self.of.iter().find(|(known, _)| known == name);
-        match names.into_iter().find_map(place) {
+        let mut words = error.split([' ', '\'', '"', '(', '[', '=']);
+        let first = words.find_map(|word| word.strip_prefix("--")).unwrap_or_default();
+        let length = first.bytes().take_while(|byte| is_of_name(byte)).count();
+        match self.of.iter().find(|(known, _)| *known == first[..length]) {
             Some((_, place)) => format!("{place}{error}"),
             None => error,
         }
@@ -45,7 +44,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn an_error_has_the_place_of_the_first_option_that_has_one() {
+    fn an_error_has_the_place_of_the_first_option_it_names() {
         let mut places = Places::of_file(Path::new("f"));
         for (name, place) in [("arch", "f: line 2, column 8: "), ("admin", "WEIR_ADMIN: ")] {
             let (name, place) = (name.to_owned(), place.to_owned());
@@ -53,7 +52,9 @@ mod tests {
         }
         for (error, located) in [
             ("--arch ring speaks no TLS", "f: line 2, column 8: --arch ring speaks no TLS"),
-            ("--listen and --admin=x", "WEIR_ADMIN: --listen and --admin=x"),
+            ("the '--admin <A>' and --arch", "WEIR_ADMIN: the '--admin <A>' and --arch"),
+            ("--listen and --admin=x", "--listen and --admin=x"),
+            ("--route /x--arch=y", "--route /x--arch=y"),
             ("--archive is not --arch-", "--archive is not --arch-"),
             ("f: line 1, column 1: --arch", "f: line 1, column 1: --arch"),
             ("no option -- at all --", "no option -- at all --"),
