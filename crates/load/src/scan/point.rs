@@ -64,9 +64,10 @@ pub struct PointResult {
 }
 
 impl PointResult {
-    /// Creates the result of a run, with the audit's reason if it was invalid. Replies after the
-    /// planned time are not goodput. A run therefore needs a warm-up longer than a response, so
-    /// that as many requests are in flight at the beginning as at the end.
+    /// Creates the result of a run, with the audit's reason if it was invalid. Goodput is the good
+    /// replies that come within the planned time, to whichever request. A run therefore needs a
+    /// warm-up longer than a response, so that as many requests are in flight at the beginning as
+    /// at the end.
     pub fn of(outcome: &RunOutcome, invalid: Option<String>) -> Self {
         let per_s = |amount: f64| amount / (outcome.planned_ns.max(1) as f64 / 1e9);
         let (counts, response) = (&outcome.counts, &outcome.times.response);
@@ -74,7 +75,7 @@ impl PointResult {
         Self {
             planned_per_s: per_s(counts.arrivals as f64),
             started_per_s: per_s(in_time(outcome, |counts| counts.started)),
-            replies_per_s: per_s(in_time(outcome, |counts| counts.replies)),
+            replies_per_s: per_s(outcome.good_in_schedule as f64),
             requests: counts.planned + counts.abandoned,
             errors: counts.errors,
             response_p50_ns: response.at(0.5),
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_after_the_planned_time_are_no_goodput() {
+    fn goodput_is_the_good_replies_within_the_planned_time_whenever_they_were_asked_for() {
         let second = |replies, length_ns| SecondSummary {
             length_ns,
             counts: Counts { replies, started: 2 * replies, ..Counts::default() },
@@ -172,6 +173,8 @@ mod tests {
         };
         let outcome = RunOutcome {
             planned_ns: 2_500_000_000,
+            replies_in_schedule: 300,
+            good_in_schedule: 250,
             seconds: vec![
                 second(100, 1_000_000_000),
                 second(90, 1_000_000_000),
