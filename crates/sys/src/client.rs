@@ -67,6 +67,13 @@ pub fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Returns whether an error of connecting says only that this process or machine lacks something:
+/// descriptors, memory or ports.
+pub fn is_own_lack(error: &io::Error) -> bool {
+    let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL];
+    error.raw_os_error().is_some_and(|code| lacks.iter().any(|lack| lack.raw_os_error() == code))
+}
+
 /// Takes the pending error of a connect that was started; `None` if there is none (SO_ERROR,
 /// socket(7)).
 ///

@@ -16,7 +16,7 @@ use crate::upstream::Reuse;
 /// Maximum number of bytes of a reply that wait in the output; more wait in its queue.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum number of connections tried for one request.
+/// Maximum number of connections tried for one request, once any of it may have been sent.
 const ATTEMPTS_MAX: u8 = 3;
 
 /// Gets a connection to a server where there is none, sends what there is of the request, and has
@@ -251,16 +251,21 @@ fn try_again(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), F
     let (is_reused, is_new, tls) = server.map_or((false, false, None), |server| {
         (server.is_reused, server.is_new, server.tls_failure())
     });
-    if !is_reused {
+    // One that was kept may have been closed meanwhile, but not in the middle of a reply.
+    if !is_reused || !forward.exchange.is_unanswered() {
         upstreams.note_failure(slot, now_ns);
     }
     upstreams.give_back(slot, false, now_ns);
     let is_wanted = forward.departure.is_none();
     let may_repeat = is_wanted && (is_reused || is_new) && forward.exchange.may_repeat();
-    let has_others = context.config.upstreams[forward.upstream].servers.len() > 1;
+    let servers = context.config.upstreams[forward.upstream].servers.len();
+    let has_others = servers > 1;
+    // Where nothing was sent, no server is left out, and a kept connection may have been the first.
+    let of_all = u8::try_from(servers + 1).unwrap_or(u8::MAX);
+    let attempts_max = if is_new { ATTEMPTS_MAX.max(of_all) } else { ATTEMPTS_MAX };
     // Asked again, the same server would have the same certificate.
     let is_final = matches!(tls, Some(failure) if failure != TlsFailure::Cut) && !has_others;
-    if !may_repeat || is_final || forward.attempts >= ATTEMPTS_MAX {
+    if !may_repeat || is_final || forward.attempts >= attempts_max {
         return Err(match tls {
             Some(TlsFailure::Cut) => Failure::BrokeOff,
             Some(failure) => Failure::Tls(failure),

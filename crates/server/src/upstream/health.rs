@@ -105,6 +105,8 @@ impl Health {
     pub(super) fn set_down(&self, is_down: bool, now_ns: u64) {
         if self.is_down.swap(is_down, Relaxed) && !is_down {
             self.failures.store(0, Relaxed);
+            self.backoff_until_ns.store(0, Relaxed);
+            self.trial_until_ns.store(0, Relaxed);
             self.recovered_ns.store(now_ns.max(1), Relaxed);
         }
     }
@@ -181,6 +183,18 @@ mod tests {
         assert_eq!(health.available_ns(2 * S), 3 * S);
         health.note_success(2 * S + 1);
         assert_eq!(health.available_ns(2 * S + 1), 0);
+    }
+
+    #[test]
+    fn a_server_that_the_checks_find_up_again_fails_anew() {
+        let health = Health::new();
+        for nth in 0..5 {
+            assert_eq!(health.note_failure(S << nth), nth == 0);
+        }
+        health.set_down(true, 17 * S);
+        health.set_down(false, 18 * S);
+        assert!(health.note_failure(19 * S));
+        assert_eq!(health.available_ns(19 * S), 20 * S);
     }
 
     #[test]

@@ -300,8 +300,13 @@ impl Upstreams {
                     self.shared.begin(upstream, server);
                     return Ok(self.sockets.add(fd, upstream, server, client, tls));
                 }
+                // What is lacking here is not the server's fault.
+                Err(error) if client::is_own_lack(&error) => return Err(error),
                 Err(error) => {
-                    self.note_failure_of(upstream, server, now_ns);
+                    // A Unix socket whose queue is full belongs to a server that lives.
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        self.note_failure_of(upstream, server, now_ns);
+                    }
                     last = error;
                 }
             }

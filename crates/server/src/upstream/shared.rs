@@ -216,7 +216,9 @@ impl SharedUpstreams {
         let at = (first as u64).wrapping_mul(SHARE_STEP) % WHOLE;
         let rank = |&index: &usize| {
             let Server { in_flight, health } = &servers[index];
-            let is_left_out = at >= health.share(now_ns, *slow_start_ns);
+            // Of the requests of all, its part would be one for each server.
+            let share = health.share(now_ns, *slow_start_ns);
+            let is_left_out = share < WHOLE && at * servers.len() as u64 >= share;
             let available_ns = health.available_ns(now_ns);
             let in_flight = in_flight.load(Ordering::Relaxed);
             (health.is_down(), available_ns, is_left_out, in_flight)
@@ -292,17 +294,42 @@ impl fmt::Debug for SharedUpstreams {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_accept::upstream::UpstreamConfig;
 
-    #[test]
-    fn a_loop_that_has_ended_takes_no_more_grants() {
-        let shared = SharedUpstreams {
+    fn shared(upstreams: Vec<SharedUpstream>) -> SharedUpstreams {
+        SharedUpstreams {
             epoch: Instant::now(),
-            upstreams: Vec::new(),
+            upstreams,
             mailboxes: vec![Mailbox::default()],
             cache: None,
             buffers: Arc::new(BufferPool::new(0)),
             checks: [0.into(), 0.into()],
-        };
+        }
+    }
+
+    #[test]
+    fn a_server_that_has_recovered_gets_a_tenth_of_its_share() {
+        const S: u64 = 1_000_000_000;
+        let server = |busy: usize| Server { in_flight: busy.into(), health: Health::new() };
+        for count in [2, 4, 10] {
+            // The others are busy, so that it has the fewest in flight.
+            let servers: Vec<_> = (0..count).map(|nth| server(nth.min(1) * 5)).collect();
+            servers[0].health.note_failure(S);
+            servers[0].health.note_success(2 * S);
+            let shared = shared(vec![SharedUpstream {
+                admission: Mutex::new(Admission::new(&UpstreamConfig::default())),
+                servers,
+                slow_start_ns: 10 * S,
+                turn: AtomicUsize::new(0),
+            }]);
+            let chosen = |at_s: u64| (0..1000).filter(|_| shared.choose(0, at_s * S) == 0).count();
+            assert_eq!([2, 7, 12].map(chosen), [100 / count, 500 / count, 1000]);
+        }
+    }
+
+    #[test]
+    fn a_loop_that_has_ended_takes_no_more_grants() {
+        let shared = shared(Vec::new());
         let whose = Whose { loop_index: 0, token: Token::default(), serial: 1 };
         let grant = Grant { upstream: 0, granted: Granted::Place(whose) };
         let mut grants = VecDeque::new();
