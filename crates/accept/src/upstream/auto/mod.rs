@@ -248,6 +248,11 @@ impl Comparison {
     }
 }
 
+/// Returns for how long a limit is held after what comparisons have cost, which is then paid.
+fn hold_ns(lost_ns: &mut f64, max_ns: u64) -> u64 {
+    ((HOLD_PER_LOST * std::mem::take(lost_ns)) as u64).clamp(HOLD_NS_MIN, max_ns)
+}
+
 /// The policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Auto {
@@ -265,9 +270,10 @@ pub struct Auto {
     raise_ns: u64,
     /// Step of the next comparison with a lower limit, as a shift of the limit.
     lower_shift: u32,
-    /// Time lost by comparisons with higher limits since the last hold, and with lower ones since
-    /// the last time all steps down had been tried.
-    lost_ns: [f64; 2],
+    /// Time lost by comparisons with higher limits since the last hold.
+    lost_raising_ns: f64,
+    /// Time lost by comparisons with lower limits since all steps down were tried last.
+    lost_lowering_ns: f64,
     /// Time from which half the limit may be tried because most clients go, and for how long it may
     /// not be when it has not won.
     crowded_ns: u64,
@@ -287,7 +293,8 @@ impl Auto {
             lower_ns: 0,
             lower_shift: 1,
             raise_ns: 0,
-            lost_ns: [0.0; 2],
+            lost_raising_ns: 0.0,
+            lost_lowering_ns: 0.0,
             crowded_ns: 0,
             crowded_after_ns: CROWDED_NS_MIN,
         }
@@ -339,16 +346,9 @@ impl Auto {
     }
 
     fn hold(&mut self, now_ns: u64, base: usize) {
-        self.raise_ns = now_ns + self.hold_ns(0, RAISE_NS_MAX);
+        self.raise_ns = now_ns + hold_ns(&mut self.lost_raising_ns, RAISE_NS_MAX);
         self.comparison = None;
         self.set_limit(now_ns, base);
-    }
-
-    /// Returns for how long the limit is held after what the last comparisons have cost: those with
-    /// higher limits, or with lower ones (1).
-    fn hold_ns(&mut self, which: usize, max_ns: u64) -> u64 {
-        let lost_ns = std::mem::take(&mut self.lost_ns[which]);
-        ((HOLD_PER_LOST * lost_ns) as u64).clamp(HOLD_NS_MIN, max_ns)
     }
 
     /// Ends a turn of a comparison.
@@ -379,12 +379,11 @@ impl Auto {
                 self.put_off_lower(now_ns, comparison, other, 1);
                 self.raise(now_ns, other, shift.saturating_sub(1));
             }
-            (Decision::Move, false) if comparison.is_crowded => {
-                self.crowded_after_ns = CROWDED_NS_MIN;
-                self.lower(now_ns, other, shift);
-            }
             (Decision::Move, false) => {
                 self.crowded_after_ns = CROWDED_NS_MIN;
+                if comparison.is_crowded {
+                    return self.lower(now_ns, other, shift);
+                }
                 self.put_off_lower(now_ns, comparison, other, shift);
                 self.raise(now_ns, other, SHIFT_UP);
             }
@@ -404,7 +403,7 @@ impl Auto {
     /// Goes on after a higher limit that did not win.
     fn stop_raising(&mut self, now_ns: u64, comparison: &Comparison) {
         let &Comparison { base, shift, is_first, .. } = comparison;
-        self.lost_ns[0] += comparison.lost_ns();
+        self.lost_raising_ns += comparison.lost_ns();
         if is_first {
             self.put_off_lower(now_ns, comparison, base, 1);
             self.hold(now_ns, base);
@@ -428,12 +427,13 @@ impl Auto {
             }
             return self.raise(now_ns, base, SHIFT_UP);
         }
-        self.lost_ns[1] += comparison.lost_ns();
+        self.lost_lowering_ns += comparison.lost_ns();
         if shift < SHIFT_MAX && base >> shift > 1 {
             self.put_off_lower(now_ns, comparison, base, shift + 1);
         } else {
             self.put_off_lower(now_ns, comparison, base, 1);
-            self.lower_ns = self.lower_ns.max(now_ns + self.hold_ns(1, LOWER_NS_MAX));
+            self.lower_ns =
+                self.lower_ns.max(now_ns + hold_ns(&mut self.lost_lowering_ns, LOWER_NS_MAX));
         }
         self.raise(now_ns, base, SHIFT_UP);
     }
