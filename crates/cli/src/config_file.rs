@@ -77,12 +77,11 @@ pub(crate) fn merge(
     // The command line alone was sound, so whatever is wrong now is the fault of the others.
     Cli::command().try_get_matches_from(&merged.args).map_err(|error| {
         let why = one_sentence(&error);
-        let located = merged.places.locate(why.clone());
-        if located != why {
-            return located;
+        let source = path.map_or("the environment".into(), |path| path.display().to_string());
+        match merged.places.place_of(&why) {
+            Some(place) => format!("{place}{why}"),
+            None => format!("{source}: {why}"),
         }
-        let place = path.map_or("the environment".into(), |path| path.display().to_string());
-        format!("{place}: {why}")
     })?;
     Ok(merged)
 }

@@ -21,20 +21,23 @@ impl Places {
         self.of.push((found.name.clone(), found.place.clone()));
     }
 
-    /// Puts a place before an error that has none: that of the option it names first, which is the
-    /// one at fault, if it has one.
+    /// Puts a place before an error that has none: that of the option at fault, if it has one.
     pub(crate) fn locate(&self, error: String) -> String {
         if !self.file.is_empty() && error.starts_with(&self.file) {
             return error;
         }
+        let place = self.place_of(&error).unwrap_or_default();
+        format!("{place}{error}")
+    }
+
+    /// Returns the place of the option that an error names first, which is the one at fault.
+    pub(super) fn place_of(&self, error: &str) -> Option<&str> {
         let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
         let mut words = error.split([' ', '\'', '"', '(', '[', '=']);
         let first = words.find_map(|word| word.strip_prefix("--")).unwrap_or_default();
         let length = first.bytes().take_while(|byte| is_of_name(byte)).count();
-        match self.of.iter().find(|(known, _)| *known == first[..length]) {
-            Some((_, place)) => format!("{place}{error}"),
-            None => error,
-        }
+        let known = self.of.iter().find(|(known, _)| *known == first[..length]);
+        known.map(|(_, place)| place.as_str())
     }
 }
 
