@@ -2,7 +2,7 @@
 //! are independent of each other.
 
 use super::plan::ScanPlan;
-use crate::measure::{Counts, Errors, RunOutcome, SecondSummary};
+use crate::measure::{Errors, RunOutcome, SecondSummary};
 
 /// The purpose of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl PointResult {
         let busiest = outcome.threads.iter().map(|thread| thread.busiest);
         Self {
             planned_per_s: per_s(counts.arrivals as f64),
-            started_per_s: per_s(in_time(outcome, |counts| counts.started)),
+            started_per_s: per_s(started_in_time(outcome)),
             replies_per_s: per_s(outcome.good_in_schedule as f64),
             requests: counts.planned + counts.abandoned,
             errors: counts.errors,
@@ -104,14 +104,14 @@ impl PointResult {
     }
 }
 
-/// Returns the count within the planned time. A second that is only partly within it counts in
-/// proportion.
-fn in_time(outcome: &RunOutcome, of: impl Fn(&Counts) -> u64) -> f64 {
+/// Returns the number of requests started within the planned time. A second that is only partly
+/// within it counts in proportion.
+fn started_in_time(outcome: &RunOutcome) -> f64 {
     let mut left_ns = outcome.planned_ns;
     let mut part = |second: &SecondSummary| {
         let inside_ns = left_ns.min(second.length_ns);
         left_ns -= inside_ns;
-        of(&second.counts) as f64 * inside_ns as f64 / second.length_ns.max(1) as f64
+        second.counts.started as f64 * inside_ns as f64 / second.length_ns.max(1) as f64
     };
     outcome.seconds.iter().map(&mut part).sum()
 }
@@ -137,7 +137,7 @@ impl MeasuredPoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::ErrorKind;
+    use crate::measure::{Counts, ErrorKind};
 
     fn result(replies_per_s: f64, errors: usize) -> PointResult {
         let mut result = PointResult { replies_per_s, ..PointResult::default() };
