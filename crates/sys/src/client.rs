@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 
 use crate::profile::{Call, timed};
-use crate::set_option;
 use crate::socket::NEW;
+use crate::{file, set_option};
 
 /// Outcome of starting a non-blocking connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +70,8 @@ pub fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
 /// Returns whether an error of connecting says only that this process or machine lacks something:
 /// descriptors, memory or ports.
 pub fn is_own_lack(error: &io::Error) -> bool {
-    let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL];
-    error.raw_os_error().is_some_and(|code| lacks.iter().any(|lack| lack.raw_os_error() == code))
+    let is_of_sockets = |errno| matches!(errno, libc::ENOBUFS | libc::EADDRNOTAVAIL);
+    error.raw_os_error().is_some_and(|errno| file::is_lack(errno) || is_of_sockets(errno))
 }
 
 /// Takes the pending error of a connect that was started; `None` if there is none (SO_ERROR,
