@@ -66,8 +66,8 @@ pub enum Signal {
     Upgrade,
     /// SIGTERM or SIGINT: finish open connections; the second time, close them.
     Stop,
-    /// No signal: a successor serves, whose process id this is, or it does not, for this reason.
-    /// One that serves waits for [`Server::release_successor`].
+    /// No signal: a successor serves, whose process id this is, and waits for
+    /// [`Server::release_successor`]; or it does not, for this reason.
     Succession(Result<u32, String>),
     /// No signal: the successor, which has served, has failed.
     SuccessorFailed(String),
