@@ -10,8 +10,12 @@ const FUNCTION_LINES_MAX: usize = 70;
 const CRATE_DOC_LINES_MIN: usize = 3;
 
 /// Macros and attributes that mark unfinished code.
-const UNFINISHED: &[&str] =
-    &[concat!("to", "do!"), concat!("un", "implemented!"), concat!("d", "bg!"), "#[ignore"];
+const UNFINISHED: &[&str] = &[
+    concat!("to", "do!"),
+    concat!("un", "implemented!"),
+    concat!("d", "bg!"),
+    concat!("#[", "ignore"),
+];
 
 /// Markers of unfinished work in comments.
 const MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
@@ -141,8 +145,10 @@ mod tests {
 
     #[test]
     fn a_clean_file_passes() {
-        let text = "\n/// Doc of `unsafe` and todo!.\nfn a() -> &'static str {\n    \"dbg!\"\n}\n";
-        assert_eq!(body(text), Vec::<String>::new());
+        let [unfinished, _, debug, _] = UNFINISHED else { panic!("there are others") };
+        let doc = format!("/// Doc of `unsafe` and {unfinished}.");
+        let text = format!("\n{doc}\nfn a() -> &'static str {{\n    \"{debug}\"\n}}\n");
+        assert_eq!(body(&text), Vec::<String>::new());
     }
 
     #[test]
@@ -196,9 +202,10 @@ mod tests {
 
     #[test]
     fn unsafe_has_one_home() {
-        assert_eq!(body("unsafe { f() }\n"), ["a.rs:2: unsafe outside crates/sys/"]);
+        assert_eq!(body(concat!("un", "safe { f() }\n")), ["a.rs:2: unsafe outside crates/sys/"]);
         assert_eq!(body("#![forbid(unsafe_code)]\n"), Vec::<String>::new());
-        assert_eq!(found("crates/sys/src/a.rs", "//! Head.\nunsafe {}\n"), Vec::<String>::new());
+        let at_home = concat!("//! Head.\nun", "safe {}\n");
+        assert_eq!(found("crates/sys/src/a.rs", at_home), Vec::<String>::new());
     }
 
     #[test]
