@@ -140,9 +140,18 @@ pub fn scaled(sweep: &Sweep, scale: f64) -> (u32, f64) {
 /// Returns the seed of a step's load: the same for all servers at a place, so that they see the
 /// same arrivals, and a different one in each round.
 pub fn load_seed(seed: u64, key: &Key) -> u64 {
-    let mixed = seed ^ key.x.to_bits() ^ u64::from(key.round).rotate_left(32);
-    // Keep 48 bits, which JSON and every option parser can hold.
-    Xoshiro256PlusPlus::seed_from_u64(mixed).random::<u64>() >> 16
+    of_bits(seed ^ key.x.to_bits() ^ u64::from(key.round).rotate_left(32))
+}
+
+/// Returns the seed of a step's service times: the same for all of a round, so that what one server
+/// has to answer at one place is what another has at its peak, and a different one in each round.
+pub fn service_seed(seed: u64, key: &Key) -> u64 {
+    of_bits(!seed ^ u64::from(key.round).rotate_left(32))
+}
+
+/// Mixes bits to a seed of 48, which JSON and every option parser can hold.
+fn of_bits(bits: u64) -> u64 {
+    Xoshiro256PlusPlus::seed_from_u64(bits).random::<u64>() >> 16
 }
 
 struct StepBuilder<'a> {
@@ -347,9 +356,10 @@ pub fn disturbance(sweep: &Sweep, duration_s: f64) -> Option<Disturbance> {
 }
 
 /// Returns the prefix of the paths that are requested of a server: what each request costs.
-pub fn prefix(server: &ServerSpec, sweep: &Sweep) -> String {
+/// `seed` is that of service times.
+pub fn prefix(server: &ServerSpec, sweep: &Sweep, seed: u64) -> String {
     if let Some(upstream) = &sweep.upstream {
-        return upstream.prefix();
+        return upstream.prefix(seed);
     }
     match burn_us(server, sweep) {
         0 => String::new(),
@@ -461,9 +471,9 @@ mod tests {
         assert_eq!((slow.from_s, slow.to_s), (0.5, 0.75));
         assert_eq!((slow.cpu_percent, slow.cpu_percent_meanwhile), (60.0, 20.0));
         let server = ServerSpec::with(Kind::Weir, "burn-us = 5");
-        assert_eq!(prefix(&server, &sweep), "/.weir/work/9/fixed/0");
+        assert_eq!(prefix(&server, &sweep, 7), "/.weir/work/9/fixed/0");
         let alone = Sweep { upstream: None, disturbance: None, ..sweep };
-        assert_eq!(prefix(&server, &alone), "/.weir/burn/5");
+        assert_eq!(prefix(&server, &alone, 7), "/.weir/burn/5");
         assert_eq!(disturbance(&alone, 1.0), None);
     }
 
@@ -528,5 +538,20 @@ mod tests {
         };
         assert_eq!(load_seed(1, &key("a", 0)), load_seed(1, &key("b", 0)));
         assert_ne!(load_seed(1, &key("a", 0)), load_seed(1, &key("a", 1)));
+    }
+
+    #[test]
+    fn all_of_a_round_meet_the_same_service_times() {
+        let key = |server: &str, x, round| Key {
+            experiment: "e".to_owned(),
+            sweep: "s".to_owned(),
+            server: server.to_owned(),
+            x,
+            round,
+        };
+        let first = service_seed(1, &key("a", 2.0, 0));
+        assert_eq!(first, service_seed(1, &key("b", 4.0, 0)));
+        assert_ne!(first, service_seed(1, &key("a", 2.0, 1)));
+        assert_ne!(first, service_seed(2, &key("a", 2.0, 0)));
     }
 }

@@ -38,9 +38,14 @@ fn one() -> Bounded<1, 16> {
 }
 
 impl UpstreamSpec {
-    /// Returns the prefix of the paths that are requested of it, which says the service time.
-    pub fn prefix(&self) -> String {
-        format!("/.weir/work/{}/{}/{}", self.mean_us, self.law.name(), self.burn_us)
+    /// Returns the prefix of the paths that are requested of it, which says the service time, with
+    /// the seed of those that a law draws.
+    pub fn prefix(&self, seed: u64) -> String {
+        let law = match self.law {
+            ServiceLaw::Fixed => self.law.name().to_owned(),
+            law => format!("{}:{seed}", law.name()),
+        };
+        format!("/.weir/work/{}/{law}/{}", self.mean_us, self.burn_us)
     }
 }
 
@@ -139,7 +144,8 @@ mod tests {
                 );
                 let spec: UpstreamSpec = toml::from_str(&text).unwrap();
                 assert_eq!((spec.kind, spec.law, *spec.servers), (kind, law, 1));
-                assert_eq!(spec.prefix(), format!("/.weir/work/9/{}/0", law.name()));
+                let seed = if law == ServiceLaw::Fixed { "" } else { ":7" };
+                assert_eq!(spec.prefix(7), format!("/.weir/work/9/{}{seed}/0", law.name()));
             }
         }
     }

@@ -147,7 +147,7 @@ impl Runner {
             idle,
             conns,
             disturbance: plan::disturbance(sweep, step.duration_s),
-            prefix: plan::prefix(server, sweep),
+            prefix: plan::prefix(server, sweep, plan::service_seed(self.seed, &step.key)),
             seed,
             replay,
             counts_syns: experiment.wants_syns(),

@@ -280,7 +280,7 @@ fn application(kind: UpstreamKind) -> (UpstreamSpec, String) {
     let text = "workers = 2\nmean-us = 2000\nlaw = \"exponential\"\nburn-us = 100\nservers = 2";
     let spec: UpstreamSpec =
         toml::from_str(&format!("kind = \"{}\"\n{text}", kind.name())).unwrap();
-    let path = format!("{}/file-1k.bin", spec.prefix());
+    let path = format!("{}/file-1k.bin", spec.prefix(7));
     (spec, path)
 }
 

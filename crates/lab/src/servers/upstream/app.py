@@ -1,11 +1,16 @@
 """The application of weir's lab behind gunicorn (WSGI) and uvicorn (ASGI). A path says what its
-request takes: /.weir/work/MEAN_US/LAW/BURN_US/PATH, as of `weir serve --bench-endpoints`."""
+request takes: /.weir/work/MEAN_US/LAW/BURN_US/PATH, as of `weir serve --bench-endpoints`. LAW may
+have a seed, LAW:SEED."""
 
 import asyncio
+import fcntl
+import functools
 import hashlib
+import itertools
 import math
 import os
 import random
+import statistics
 import time
 
 BODY = b"x" * 1024
@@ -30,23 +35,50 @@ def steps_per_us():
 
 
 STEPS_PER_US = steps_per_us()
-RANDOM = random.Random(os.getpid())
+STRATA = 64
+NORMAL = statistics.NormalDist()
 
 
-def factor(law):
+@functools.cache
+def worker_number():
+    """Returns the lowest number that no other worker has. Its lock ends with the worker."""
+    for number in itertools.count():
+        file = os.open(f"worker-{number}", os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return number
+        except BlockingIOError:
+            os.close(file)
+
+
+@functools.cache
+def shares(seed):
+    """Returns the random numbers between 0 and 1 of this worker from a seed, without end: of each 64
+    in a row one is in each 64th. Without a seed, those of the process, each drawn alone."""
+    own = random.Random(f"{seed}:{worker_number()}" if seed else os.urandom(16))
+    while True:
+        parts = list(range(STRATA)) if seed else [0]
+        own.shuffle(parts)
+        for part in parts:
+            yield (part + (own.getrandbits(32) + 0.5) / 2**32) / len(parts)
+
+
+def factor(law, seed):
     """Draws a multiple of the mean."""
+    if law == "fixed":
+        return 1.0
+    share = next(shares(seed))
     if law == "exponential":
-        return RANDOM.expovariate(1.0)
-    if law == "heavy-tailed":
-        variance = math.log(10)
-        return RANDOM.lognormvariate(-variance / 2, math.sqrt(variance))
-    return 1.0
+        return -math.log1p(-share)
+    variance = math.log(10)
+    return math.exp(math.sqrt(variance) * NORMAL.inv_cdf(share) - variance / 2)
 
 
 def service(path):
     """Returns the wait in seconds and the steps of work that a request takes."""
     mean_us, law, burn_us = path.split("/")[3:6]
-    drawn = factor(law)
+    law, _, seed = law.partition(":")
+    drawn = factor(law, seed)
     wait_s = (int(mean_us) - int(burn_us)) * drawn / 1e6
     return wait_s, int(int(burn_us) * drawn * STEPS_PER_US)
 

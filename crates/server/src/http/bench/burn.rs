@@ -10,11 +10,13 @@ const BURN_US_MAX: u32 = 1_000_000;
 
 /// Parses a number of microseconds up to [`BURN_US_MAX`], of digits and nothing else.
 pub(super) fn microseconds(digits: &[u8]) -> Option<u32> {
-    if !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let number = std::str::from_utf8(digits).ok()?.parse().ok()?;
-    (number <= BURN_US_MAX).then_some(number)
+    number(digits).and_then(|number| u32::try_from(number).ok()).filter(|&us| us <= BURN_US_MAX)
+}
+
+/// Parses a number of digits and nothing else.
+pub(super) fn number(digits: &[u8]) -> Option<u64> {
+    let are_digits = digits.iter().all(u8::is_ascii_digit);
+    are_digits.then(|| std::str::from_utf8(digits).ok()?.parse().ok())?
 }
 
 /// Burns the work that an undisturbed processor does in `burn_us` microseconds.

@@ -6,11 +6,13 @@
 //! runs unless `--bench-endpoints` is on.
 
 mod burn;
+mod chance;
 mod service;
 
 use burn::microseconds;
 
 pub(crate) use burn::{burn, calibrate};
+pub(crate) use chance::number_worker;
 pub(crate) use service::Service;
 
 const BURN: &[u8] = b"/.weir/burn";
@@ -30,7 +32,8 @@ pub(crate) enum BenchTarget<'b> {
     Burn { burn_us: u32 },
     /// `/.weir/burn/N/PATH`: burn, then serve the path, which begins with its slash.
     Before { burn_us: u32, prefix: &'b [u8], path: &'b [u8] },
-    /// `/.weir/work/MEAN_US/LAW/BURN_US/PATH`: wait and burn, serve the path, and close.
+    /// `/.weir/work/MEAN_US/LAW/BURN_US/PATH`, with LAW or LAW:SEED: wait and burn, serve the path,
+    /// and close.
     Work { service: Service, prefix: &'b [u8], path: &'b [u8] },
     /// `/.weir/try/NAME/PATH`: try what an intruder would, and report how it went.
     #[cfg(debug_assertions)]

@@ -25,6 +25,7 @@ use crate::context::log;
 use crate::context::log::errors::{self, ErrorWriter};
 use crate::context::stores::Stores;
 use crate::control::{FINAL_REPORT, Phase, StartLatch};
+use crate::http::bench;
 use crate::models::thread_per_connection::park::poll;
 use crate::sandbox::{Confinement, Task};
 use crate::stat_page::{Publisher, StatPage};
@@ -223,6 +224,7 @@ impl Master {
     /// Releases the master's state in the child, and serves; returns the exit status.
     fn become_child(&mut self, channel: OwnedFd, index: usize) -> i32 {
         self.account.join(self.index, index);
+        bench::number_worker((self.index as u64) << 32 | index as u64);
         self.children.clear();
         let sockets = std::mem::take(&mut self.sockets);
         let config = Arc::clone(&self.config);
