@@ -16,7 +16,7 @@ use crate::config::{AccessLog, Error, ErrorLog, LogTarget};
 use crate::sandbox::{Confinement, Task};
 
 pub(crate) use record::{LoggedRequest, Record};
-use record::{ReplyEnd, rfc3339};
+use record::{ReplyEnd, TimeText, rfc3339};
 use sink::Sink;
 
 /// Size, bytes, or age, nanoseconds, at which a batch is handed to the writer.
@@ -39,6 +39,7 @@ pub(crate) struct LogBuffer {
     writer: SyncSender<Message>,
     lines: Vec<u8>,
     line_count: u64,
+    time: TimeText,
     since_ns: u64,
     handed_over: u64,
     lost: u64,
@@ -64,8 +65,9 @@ impl LogBuffer {
         if self.lines.is_empty() {
             self.since_ns = now_ns;
         }
+        self.time.update(unix_ns);
         for record in records.drain(..) {
-            let sent = ReplyEnd { sent_bytes, unix_ns, now_ns };
+            let sent = ReplyEnd { sent_bytes, time: &self.time, unix_ns, now_ns };
             match self.log.target {
                 LogTarget::Journal(_) => {
                     record.write_journal(&mut self.lines, &self.log.format, &sent);
@@ -156,6 +158,7 @@ impl LogWriter {
             writer: self.messages.clone(),
             lines: Vec::new(),
             line_count: 0,
+            time: TimeText::of(0),
             since_ns: 0,
             handed_over: 0,
             lost: 0,

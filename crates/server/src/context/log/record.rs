@@ -83,9 +83,11 @@ pub(crate) struct Record {
 }
 
 /// State at the end of the output that contains a record's reply.
-pub(super) struct ReplyEnd {
+pub(super) struct ReplyEnd<'t> {
     /// Bytes of the output that were sent.
     pub sent_bytes: u64,
+    /// The wall clock, as in a combined line.
+    pub time: &'t TimeText,
     /// The wall clock, nanoseconds since 1970.
     pub unix_ns: u64,
     /// The loop's clock, nanoseconds.
@@ -94,7 +96,7 @@ pub(super) struct ReplyEnd {
 
 impl Record {
     /// Appends the log line to `out`.
-    pub(super) fn write(&self, out: &mut Vec<u8>, format: &LogFormat, sent: &ReplyEnd) {
+    pub(super) fn write(&self, out: &mut Vec<u8>, format: &LogFormat, sent: &ReplyEnd<'_>) {
         match format {
             LogFormat::Combined => self.write_combined(out, sent),
             LogFormat::Json => self.write_json(out, sent),
@@ -114,7 +116,7 @@ impl Record {
 
     /// Appends an entry of the journal, which an empty line ends, with the log line as its message
     /// (systemd.journal-fields(7)).
-    pub(super) fn write_journal(&self, out: &mut Vec<u8>, format: &LogFormat, sent: &ReplyEnd) {
+    pub(super) fn write_journal(&self, out: &mut Vec<u8>, format: &LogFormat, sent: &ReplyEnd<'_>) {
         out.extend_from_slice(b"MESSAGE=");
         self.write(out, format, sent);
         // Informational: RFC 5424 section 6.2.1.
@@ -134,7 +136,7 @@ impl Record {
     }
 
     /// `host - user [day/month/year:time +0000] "request" status bytes "referer" "user agent"`.
-    fn write_combined(&self, out: &mut Vec<u8>, sent: &ReplyEnd) {
+    fn write_combined(&self, out: &mut Vec<u8>, sent: &ReplyEnd<'_>) {
         let mut field = |before: &[u8], field, is_quoted| {
             out.extend_from_slice(before);
             self.write_field(out, field, is_quoted, sent);
@@ -151,17 +153,22 @@ impl Record {
     }
 
     /// Appends a field, `-` for one that is not there.
-    fn write_field(&self, out: &mut Vec<u8>, field: LogField, is_quoted: bool, sent: &ReplyEnd) {
+    fn write_field(
+        &self,
+        out: &mut Vec<u8>,
+        field: LogField,
+        is_quoted: bool,
+        sent: &ReplyEnd<'_>,
+    ) {
         let request = &self.request;
         let value = match field {
-            // Writing into a Vec cannot fail.
-            LogField::Remote => return drop(write!(out, "{}", self.remote())),
-            LogField::Peer => return drop(write!(out, "{}", self.peer.ip().to_canonical())),
-            LogField::Time => return write_time(out, sent.unix_ns),
+            LogField::Remote => return write_address(out, self.remote()),
+            LogField::Peer => return write_address(out, self.peer.ip().to_canonical()),
+            LogField::Time => return out.extend_from_slice(&sent.time.text),
             LogField::Rfc3339 => return out.extend_from_slice(rfc3339(sent.unix_ns).as_bytes()),
-            LogField::Status => return drop(write!(out, "{}", self.status)),
-            LogField::Bytes => return drop(write!(out, "{}", self.body_sent(sent))),
-            LogField::DurationUs => return drop(write!(out, "{}", self.duration_us(sent))),
+            LogField::Status => return write_number(out, u64::from(self.status)),
+            LogField::Bytes => return write_number(out, self.body_sent(sent)),
+            LogField::DurationUs => return write_number(out, self.duration_us(sent)),
             LogField::Request => Some(&request.line[..]).filter(|line| !line.is_empty()),
             LogField::Method => request.word(0),
             LogField::Target => request.word(1),
@@ -180,7 +187,7 @@ impl Record {
         }
     }
 
-    fn write_json(&self, out: &mut Vec<u8>, sent: &ReplyEnd) {
+    fn write_json(&self, out: &mut Vec<u8>, sent: &ReplyEnd<'_>) {
         let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
         let LoggedRequest { line, is_cut, referer, user_agent, user, host, id, .. } = &self.request;
         let line = json!({
@@ -204,11 +211,11 @@ impl Record {
         self.request.client.unwrap_or_else(|| self.peer.ip()).to_canonical()
     }
 
-    fn body_sent(&self, sent: &ReplyEnd) -> u64 {
+    fn body_sent(&self, sent: &ReplyEnd<'_>) -> u64 {
         sent.sent_bytes.saturating_sub(self.body_start).min(self.body_bytes)
     }
 
-    fn duration_us(&self, sent: &ReplyEnd) -> u64 {
+    fn duration_us(&self, sent: &ReplyEnd<'_>) -> u64 {
         sent.now_ns.saturating_sub(self.began_ns) / 1_000
     }
 }
@@ -216,15 +223,51 @@ impl Record {
 /// Mark in place of the rest of a line that is cut.
 const CUT: &str = "...";
 
-/// Appends a time as `06/Nov/1994:08:49:37 +0000`.
-fn write_time(out: &mut Vec<u8>, unix_ns: u64) {
-    // Sun, 06 Nov 1994 08:49:37 GMT
-    let date = imf_date(unix_ns / 1_000_000_000);
-    for (part, after) in [(5..7, b'/'), (8..11, b'/'), (12..16, b':'), (17..25, b' ')] {
-        out.extend_from_slice(&date[part]);
-        out.push(after);
+/// A second as `06/Nov/1994:08:49:37 +0000`, made once for all lines of it.
+#[derive(Debug)]
+pub(super) struct TimeText {
+    unix_s: u64,
+    text: [u8; 26],
+}
+
+impl TimeText {
+    /// Creates the text of a time in nanoseconds since 1970.
+    pub(super) fn of(unix_ns: u64) -> Self {
+        let unix_s = unix_ns / 1_000_000_000;
+        // Sun, 06 Nov 1994 08:49:37 GMT
+        let date = imf_date(unix_s);
+        let mut text = *b"../.../....:........ +0000";
+        for (from, to) in [(5..7, 0..2), (8..11, 3..6), (12..16, 7..11), (17..25, 12..20)] {
+            text[to].copy_from_slice(&date[from]);
+        }
+        Self { unix_s, text }
     }
-    out.extend_from_slice(b"+0000");
+
+    /// Changes it to another time.
+    pub(super) fn update(&mut self, unix_ns: u64) {
+        if unix_ns / 1_000_000_000 != self.unix_s {
+            *self = Self::of(unix_ns);
+        }
+    }
+}
+
+fn write_number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+fn write_address(out: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => {
+            let [first, rest @ ..] = address.octets();
+            write_number(out, u64::from(first));
+            for octet in rest {
+                out.push(b'.');
+                write_number(out, u64::from(octet));
+            }
+        }
+        // Writing into a Vec cannot fail.
+        IpAddr::V6(address) => drop(write!(out, "{address}")),
+    }
 }
 
 const MONTHS: [&[u8]; 12] = [
@@ -265,8 +308,9 @@ mod tests {
 
     fn written(record: &Record, format: &LogFormat) -> String {
         let mut out = Vec::new();
-        let sent =
-            ReplyEnd { sent_bytes: 107, unix_ns: 784_111_777_123_456_789, now_ns: 2_501_000 };
+        let unix_ns = 784_111_777_123_456_789;
+        let time = TimeText::of(unix_ns);
+        let sent = ReplyEnd { sent_bytes: 107, time: &time, unix_ns, now_ns: 2_501_000 };
         record.write(&mut out, format, &sent);
         String::from_utf8(out).unwrap()
     }
@@ -274,6 +318,28 @@ mod tests {
     /// Characters that no field of a line may hold unescaped.
     const INTERPRETED: &str = "\0\x07\x1b\x7f\u{80}\u{85}\u{9b}\u{9f}\u{200f}\u{2028}\u{2029}\
                           \u{202e}\u{2066}";
+
+    #[test]
+    fn the_text_of_a_time_is_that_of_its_second() {
+        let mut time = TimeText::of(784_111_777_999_999_999);
+        for (unix_ns, expected) in [
+            (784_111_777_000_000_000, "06/Nov/1994:08:49:37 +0000"),
+            (784_111_778_000_000_000, "06/Nov/1994:08:49:38 +0000"),
+            (0, "01/Jan/1970:00:00:00 +0000"),
+        ] {
+            time.update(unix_ns);
+            assert_eq!(time.text, *expected.as_bytes());
+        }
+    }
+
+    #[test]
+    fn an_address_is_written_as_the_standard_library_does() {
+        for address in ["0.0.0.0", "192.0.2.255", "::", "2001:db8::1", "::ffff:1.2.3.4"] {
+            let mut out = Vec::new();
+            write_address(&mut out, address.parse().unwrap());
+            assert_eq!(out, address.as_bytes());
+        }
+    }
 
     #[test]
     fn a_combined_entry_is_one_line_whatever_the_client_sent() {
@@ -317,7 +383,8 @@ mod tests {
         let mut record = record(b"GET / HTTP/1.1", b"x\nPRIORITY=0\n\n");
         record.request.user = Some(b"a\nWEIR_STATUS=500".to_vec());
         let mut out = Vec::new();
-        let sent = ReplyEnd { sent_bytes: 107, unix_ns: 0, now_ns: 2_501_000 };
+        let time = TimeText::of(0);
+        let sent = ReplyEnd { sent_bytes: 107, time: &time, unix_ns: 0, now_ns: 2_501_000 };
         record.write_journal(&mut out, &LogFormat::Combined, &sent);
         let text = String::from_utf8(out).unwrap();
         let names: Vec<_> = text.lines().map(|line| line.split('=').next().unwrap()).collect();
