@@ -149,6 +149,11 @@ pub struct WeirSettings {
     pub upstream_apart: bool,
     /// Key of a certificate made for the run, with which it speaks TLS; without, it speaks none.
     pub tls: Option<TlsKey>,
+    /// True to write an access log.
+    pub access_log: bool,
+    /// True to have an address for its operator, with metrics and the live page, and limits of each
+    /// client that none reaches.
+    pub operated: bool,
 }
 
 impl WeirSettings {
@@ -174,6 +179,8 @@ pub struct ProxySettings {
     pub upstream_apart: bool,
     /// Key of a certificate made for the run, with which it speaks TLS; without, it speaks none.
     pub tls: Option<TlsKey>,
+    /// True to write an access log, in batches as weir does.
+    pub access_log: bool,
 }
 
 /// Settings of haproxy.
@@ -304,6 +311,15 @@ impl ServerSpec {
             Program::Lighttpd(server) | Program::Apache(server) => server.gzip,
             Program::Weir(weir) => weir.gzip,
             Program::Envoy(_) | Program::Bare(_) | Program::Sink(_) => false,
+        }
+    }
+
+    /// Returns whether it writes an access log.
+    pub fn access_log(&self) -> bool {
+        match &self.program {
+            Program::Weir(weir) => weir.access_log,
+            Program::Nginx(nginx) => nginx.access_log,
+            _ => false,
         }
     }
 

@@ -68,7 +68,7 @@ events {{
     worker_connections {conns};
 {events}}}
 http {{
-    access_log off;
+    access_log {log};
     sendfile on;
     tcp_nopush on;
     keepalive_requests 1000000000;
@@ -92,10 +92,19 @@ http {{
         events = directives(site, is_of(OF_EVENTS), "    "),
         http = directives(site, |name| !is_of(OF_MAIN)(name) && !is_of(OF_EVENTS)(name), "    "),
         dir = site.dir.display(),
+        log = access_log(site),
         files = site.files_max,
         conns = site.conns_max(),
         address = site.address,
     ))
+}
+
+/// Returns the parameters of its access log: lines wait as long as weir's do, at most.
+fn access_log(site: &Site<'_>) -> String {
+    match site.spec.access_log() {
+        true => format!("{}/access.log combined buffer=32k flush=1s", site.dir.display()),
+        false => "off".to_owned(),
+    }
 }
 
 /// Returns the parameter of an address with TLS, and the directives of the certificate.

@@ -122,6 +122,31 @@ fn a_server_with_a_tcp_of_its_own_needs_a_link() {
 }
 
 #[test]
+fn a_server_that_is_operated_has_a_log_an_admin_address_and_limits() {
+    let Some(weir) = loopback::weir() else { return };
+    let place = Place::new();
+    let log = || fs::read_to_string(place.dirs()[1].join("access.log")).unwrap_or_default();
+    let mut kinds = vec![(Kind::Weir, "access-log = true\noperated = true")];
+    if is_installed(Kind::Nginx) {
+        kinds.push((Kind::Nginx, "access-log = true"));
+    }
+    for (kind, settings) in kinds {
+        let running = place.start(&ServerSpec::with(kind, settings), &weir).unwrap();
+        let (head, _) = place.fetch("/small.txt", "");
+        assert!(head.starts_with("http/1.1 200 "), "{kind:?}: {head}");
+        let is_admin = place.dirs()[1].join("admin.sock").exists();
+        assert_eq!(is_admin, kind == Kind::Weir);
+        running.stop().how.unwrap();
+        assert!(log().contains("\"GET /small.txt HTTP/1.1\" 200 5 "), "{kind:?}: {}", log());
+        fs::remove_file(place.dirs()[1].join("access.log")).unwrap();
+    }
+    let running = place.start(&spec(Kind::Weir), &weir).unwrap();
+    place.fetch("/small.txt", "");
+    running.stop().how.unwrap();
+    assert_eq!(log(), "");
+}
+
+#[test]
 fn installed_peers_serve_the_page_and_are_gone_when_stopped() {
     for kind in PROGRAMS.into_iter().filter(|kind| is_installed(*kind)) {
         let place = Place::new();

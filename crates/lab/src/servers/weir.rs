@@ -32,6 +32,9 @@ const SHOWN_WITHIN: Duration = Duration::from_millis(2_500);
 /// Polling interval for the statistics: often enough for fresh figures, without causing load.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
+/// Connections, and requests per second, of a client: more than any load has.
+const CLIENT_MAX: u32 = 1_000_000;
+
 /// Options that an experiment may set. The files it reads or writes and the address it listens on
 /// are not among them.
 pub(super) const ALLOWED: AllowList = AllowList {
@@ -116,6 +119,14 @@ pub(super) fn arguments(site: &Site<'_>, calls: bool, bench_endpoints: bool) -> 
     }
     option("--workers", site.workers.to_string());
     option("--stats-json", site.dir.join(STATS).display().to_string());
+    if site.spec.access_log() {
+        option("--access-log", site.dir.join("access.log").display().to_string());
+    }
+    if site.spec.weir().is_some_and(|weir| weir.operated) {
+        option("--admin", format!("unix:{}", site.dir.join("admin.sock").display()));
+        option("--client-connections", CLIENT_MAX.to_string());
+        option("--client-requests", format!("{CLIENT_MAX}/s"));
+    }
     arguments.extend(settings(site.spec));
     // These two take a value only behind an equals sign.
     if bench_endpoints && site.upstreams.is_empty() {
