@@ -184,7 +184,8 @@ pub struct Estimate {
     /// The median.
     #[serde(with = "extended")]
     pub value: f64,
-    /// The lower end of the interval; equal to the median if there is only one point.
+    /// The lower end of the interval, or of the range of too few values for one; equal to the
+    /// median if there is only one value.
     #[serde(with = "extended")]
     pub low: f64,
     /// The upper end of the interval.
@@ -198,6 +199,11 @@ pub struct Estimate {
 pub const INTERVAL_N_MIN: u32 = 3;
 
 impl Estimate {
+    /// Returns whether there are enough values for an interval; with fewer, nothing is decided.
+    pub const fn has_interval(&self) -> bool {
+        self.n >= INTERVAL_N_MIN
+    }
+
     /// Returns half the width of the interval as a share of the median, infinite around a median of
     /// 0 and with one infinite end; `None` where there are too few values for an interval.
     pub fn half_width(&self) -> Option<f64> {
@@ -205,7 +211,7 @@ impl Estimate {
         let half = if self.high == self.low { 0.0 } else { (self.high - self.low) / 2.0 };
         let is_share = half == 0.0 || half.is_infinite();
         let share = if is_share { half } else { half / self.value.abs() };
-        (self.n >= INTERVAL_N_MIN).then_some(share)
+        self.has_interval().then_some(share)
     }
 }
 

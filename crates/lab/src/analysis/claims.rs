@@ -76,7 +76,7 @@ fn apart(claim: &Claim, here: Estimate) -> Option<f64> {
 fn verdict(claim: &Claim, here: Estimate) -> (Verdict, String, Option<u32>) {
     let above = |value: f64| claim.above.is_none_or(|bound| value > bound);
     let below = |value: f64| claim.below.is_none_or(|bound| value < bound);
-    if here.n < INTERVAL_N_MIN {
+    if !here.has_interval() {
         let why = match here.n {
             2 => "two rounds make a range and no interval",
             _ => "one round only, which has no interval",

@@ -8,7 +8,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use weir_stats::{Bootstrap, median, quantile_extended as quantile};
 
 use super::study::Rounds;
-use crate::findings::{Estimate, INTERVAL_N_MIN};
+use crate::findings::Estimate;
 
 /// Explanation for readers of how the intervals are computed and what they guarantee.
 pub const INTERVALS: &str = "Each number is the median of the valid repetitions, and the interval \
@@ -25,13 +25,13 @@ pub const INTERVALS: &str = "Each number is the median of the valid repetitions,
 /// Returns the median of a sample with its interval; `None` for an empty sample.
 pub(super) fn estimate(sample: &[f64]) -> Option<Estimate> {
     let value = median(sample)?;
-    let n = sample.len() as u32;
-    if n < INTERVAL_N_MIN {
-        return Some(range(value, sample));
+    let few = range(value, sample);
+    if !few.has_interval() {
+        return Some(few);
     }
     let interval = Bootstrap::default().median(sample);
     let (low, high) = interval.map_or((value, value), |interval| (interval.low, interval.high));
-    Some(Estimate { value, low, high, n })
+    Some(Estimate { low, high, ..few })
 }
 
 /// Returns a median between the ends of its sample: what is left to say of too few values for an
@@ -139,7 +139,7 @@ fn resampled(top: &[Side], bottom: &[Side], by_zero: ByZero) -> Option<Compared>
     let Numbers { values, undefined } = numbers(top, bottom, &rounds, by_zero)?;
     let value = quantile(&values, 0.5)?;
     let few = range(value, &values);
-    if few.n < INTERVAL_N_MIN {
+    if !few.has_interval() {
         return Some(Compared { estimate: few, undefined });
     }
     let Bootstrap { resamples, confidence, seed } = Bootstrap::default();

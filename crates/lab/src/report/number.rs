@@ -1,7 +1,7 @@
 //! Formats numbers for people: three digits, or all before the point, with thousands separated by
 //! commas.
 
-use crate::findings::{Estimate, INTERVAL_N_MIN};
+use crate::findings::Estimate;
 
 /// Formats a number with three digits, or all before the point; a dash if it is none.
 pub(super) fn number(value: f64) -> String {
@@ -36,7 +36,7 @@ pub(super) fn interval(estimate: &Estimate, write: impl Fn(f64) -> String) -> St
         || format!("{} to {}, n = {}", write(estimate.low), write(estimate.high), estimate.n);
     match estimate.n {
         0 | 1 => "one point".to_owned(),
-        n if n < INTERVAL_N_MIN => format!("range {}", ends()),
+        _ if !estimate.has_interval() => format!("range {}", ends()),
         _ => ends(),
     }
 }

@@ -73,16 +73,19 @@ fn what_this_is() -> Markup {
 
 fn meanings() -> Markup {
     let meaning = |kind| match kind {
-        Verdict::Holds => "the whole interval of what was measured is within the claim’s bound.",
+        Verdict::Holds => {
+            "the whole interval of what was measured is within the claim’s bound.".to_owned()
+        }
         Verdict::DoesNotHold => {
             "the whole interval is outside the bound. An experiment may have found the condition \
              that makes the difference; otherwise the cause is unknown."
+                .to_owned()
         }
-        Verdict::Undecided => {
-            "fewer than three rounds were measured, or the interval has both answers. Each says \
-             which, and how many rounds would tell."
-        }
-        Verdict::NotMeasurable => "each says why.",
+        Verdict::Undecided => format!(
+            "fewer than {INTERVAL_N_MIN} rounds were measured, or the interval has both answers. \
+             Each says which, and how many rounds would tell."
+        ),
+        Verdict::NotMeasurable => "each says why.".to_owned(),
     };
     html! {
         ul.meanings { @for kind in VERDICTS { li { (verdict(kind)) ": " (meaning(kind)) } } }
@@ -92,7 +95,7 @@ fn meanings() -> Markup {
 /// Says why what is undecided is so; empty if nothing is.
 fn undecided(claims: &[Claimed<'_>]) -> String {
     let open = || claims.iter().filter(|one| one.judged.verdict == Verdict::Undecided);
-    let few = |one: &&Claimed<'_>| one.judged.here.is_none_or(|here| here.n < INTERVAL_N_MIN);
+    let few = |one: &&Claimed<'_>| one.judged.here.is_none_or(|here| !here.has_interval());
     match (open().count(), open().filter(few).count()) {
         (0, _) => String::new(),
         (all, few) => format!(
