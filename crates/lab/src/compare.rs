@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::analysis::number;
 use crate::findings::{Chapter, Estimate, Findings, Saturation, Stroke};
+use crate::fit::cut;
 
 /// A comparison of two runs, A and B.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -232,13 +233,6 @@ fn row(what: &str, a: &str, b: &str, ratio: &str, overlap: &str) -> String {
 fn interval(estimate: Estimate) -> String {
     let Estimate { value, low, high, .. } = estimate;
     format!("{} ({}-{})", number(value), number(low), number(high))
-}
-
-fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub mod environment;
 pub mod experiment;
 pub mod file_set;
 pub mod findings;
+mod fit;
 pub mod generators;
 pub mod journal;
 #[cfg(test)]

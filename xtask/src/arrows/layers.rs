@@ -38,7 +38,16 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "weir-lab",
         &[
-            &["atomic_file", "document", "environment", "experiment", "findings", "record", "time"],
+            &[
+                "atomic_file",
+                "document",
+                "environment",
+                "experiment",
+                "findings",
+                "fit",
+                "record",
+                "time",
+            ],
             &["allow_list", "file_set", "programs", "workload"],
             &["cgroup", "loopback", "machine", "measure", "process_group", "testbed"],
             &["check", "generators", "journal", "metrics", "servers", "setup_summary"],

@@ -18,6 +18,7 @@ use super::number::number;
 use super::scale::{any_invalid, is_empty, log_ticks, x_range, y_range};
 use super::series_style::{self, INVALID, INVALID_NAME, PALE, SeriesStyle, Shape};
 use crate::findings::{Mark, Picture, Series};
+use crate::fit;
 
 /// The parts of a figure to draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +115,7 @@ where
         .y_labels(7)
         .x_label_formatter(&|value| number(*value))
         .y_label_formatter(&|value| number(*value))
-        .x_desc(short(&picture.x_label, 90))
+        .x_desc(fit::cut(&picture.x_label, 90))
         .bold_line_style(GRID)
         .light_line_style(WHITE)
         .axis_style(PALE_INK)
@@ -279,7 +280,7 @@ struct Entry {
 impl Legend {
     fn of(picture: &Picture) -> Self {
         let name = |(nth, series): (usize, &Series)| {
-            (short(&series.label, 90), Some(series_style::series_style(nth, series.stroke)))
+            (fit::cut(&series.label, 90), Some(series_style::series_style(nth, series.stroke)))
         };
         let mut names: Vec<_> = picture.series.iter().enumerate().map(name).collect();
         if any_invalid(picture) {
@@ -336,37 +337,10 @@ fn font(size: f64, bold: bool) -> FontDesc<'static> {
     FontDesc::new(FontFamily::SansSerif, size * EM, weight)
 }
 
-/// Wraps a text to the width of the sheet, at most `lines` lines; the rest is cut.
-fn wrapped(text: &str, letter: f64, lines: usize) -> Vec<String> {
+/// Wraps a text to the width of the sheet, at most `lines_max` lines; the rest is cut.
+fn wrapped(text: &str, letter: f64, lines_max: usize) -> Vec<String> {
     let room = (f64::from(WIDTH - 2 * MARGIN as u32) / letter) as usize;
-    let mut all = vec![String::new()];
-    for word in text.split_whitespace() {
-        match all.last_mut() {
-            Some(line) if line.is_empty() => line.push_str(word),
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= room => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => all.push(word.to_owned()),
-        }
-    }
-    if all.len() > lines {
-        all.truncate(lines);
-        if let Some(line) = all.last_mut() {
-            line.push('…');
-        }
-    }
-    all.retain(|line| !line.is_empty());
-    all.iter().map(|line| short(line, room)).collect()
-}
-
-fn short(text: &str, letters: usize) -> String {
-    if text.chars().count() <= letters {
-        return text.to_owned();
-    }
-    let mut text: String = text.chars().take(letters.saturating_sub(1)).collect();
-    text.push('…');
-    text
+    fit::wrapped(text, room, lines_max)
 }
 
 #[cfg(test)]
@@ -426,11 +400,9 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_wrapped_and_what_is_too_long_is_cut() {
-        let long = "word ".repeat(60);
-        let lines = wrapped(&long, TITLE_LETTER, 2);
+    fn a_long_title_fits_the_sheet() {
+        let lines = wrapped(&"word ".repeat(60), TITLE_LETTER, 2);
         assert_eq!(lines.len(), 2);
         assert!(lines[1].ends_with('…') && lines.iter().all(|line| line.chars().count() <= 80));
-        assert_eq!(short("αβγδ", 3), "αβ…");
     }
 }
