@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::number;
-use crate::findings::{Chapter, Estimate, Findings, Saturation, Stroke};
+use crate::findings::{Chapter, Estimate, Findings, INTERVAL_N_MIN, Saturation, Stroke};
 use crate::fit::cut;
 
 /// A comparison of two runs, A and B.
@@ -48,17 +48,20 @@ pub struct Pair {
     pub b: Estimate,
     /// Ratio of the second to the first; `None` if it is not finite.
     pub ratio: Option<f64>,
-    /// True if the intervals of the two estimates overlap.
-    pub overlap: bool,
+    /// Whether the intervals of the two estimates overlap; `None` if one of them has too few values
+    /// for an interval, as nothing follows from those.
+    pub overlap: Option<bool>,
 }
 
-/// Number of pairs whose intervals overlap, out of all pairs.
+/// Number of pairs whose intervals overlap, out of those of two intervals.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub struct Agreement {
     /// Pairs whose intervals overlap.
     pub agree: u32,
-    /// All pairs.
+    /// Pairs of two intervals.
     pub of: u32,
+    /// Pairs in which an estimate has too few values for an interval.
+    pub undecided: u32,
 }
 
 /// Place of a number: chapter, figure or sweep, and label.
@@ -143,13 +146,15 @@ fn pairs(a: KeyedEstimates, b: KeyedEstimates) -> (Vec<Pair>, u32) {
 
 fn pair((chapter, part, what): EstimateKey, a: Estimate, b: Estimate) -> Pair {
     let ratio = Some(b.value / a.value).filter(|ratio| ratio.is_finite());
-    let overlap = a.low <= b.high && b.low <= a.high;
+    let has_intervals = a.has_interval() && b.has_interval();
+    let overlap = has_intervals.then_some(a.low <= b.high && b.low <= a.high);
     Pair { chapter, part, what, a, b, ratio, overlap }
 }
 
 fn agreement(pairs: &[Pair]) -> Agreement {
-    let agree = pairs.iter().filter(|pair| pair.overlap).count() as u32;
-    Agreement { agree, of: pairs.len() as u32 }
+    let count = |overlap| pairs.iter().filter(|pair| pair.overlap == overlap).count() as u32;
+    let agree = count(Some(true));
+    Agreement { agree, of: agree + count(Some(false)), undecided: count(None) }
 }
 
 /// Collects the set-up of a run and the servers of each chapter, by name.
@@ -183,8 +188,7 @@ pub fn text(comparison: &Comparison) -> String {
     let Comparison { a, b, peaks, kept, figures, alone, .. } = comparison;
     let mut lines = vec![format!("A: {a}"), format!("B: {b}"), String::new()];
     for (name, agreement) in [("peaks", peaks), ("shares left", kept), ("marks", figures)] {
-        let Agreement { agree, of } = agreement;
-        lines.push(format!("{name}: the intervals of {agree} of {of} overlap"));
+        lines.push(format!("{name}: {}", agreed(agreement)));
     }
     if *alone > 0 {
         lines.push(format!("{alone} estimates are in one of the runs only"));
@@ -199,9 +203,21 @@ pub fn text(comparison: &Comparison) -> String {
         }
     }
     lines.extend(table("Saturation", &comparison.saturations.iter().collect::<Vec<_>>()));
-    let differ: Vec<&Pair> = comparison.marks.iter().filter(|pair| !pair.overlap).collect();
+    let differ: Vec<&Pair> =
+        comparison.marks.iter().filter(|pair| pair.overlap == Some(false)).collect();
     lines.extend(table("Marks of figures that do not agree", &differ));
     lines.iter().map(|line| cut(line.trim_end(), WIDTH) + "\n").collect()
+}
+
+fn agreed(agreement: &Agreement) -> String {
+    let Agreement { agree, of, undecided } = agreement;
+    let few = match undecided {
+        0 => String::new(),
+        _ => format!(
+            "; {undecided} cannot be told, having fewer than {INTERVAL_N_MIN} rounds in a run"
+        ),
+    };
+    format!("the intervals of {agree} of {of} overlap{few}")
 }
 
 /// Formats rows below a heading for each figure or sweep; returns nothing if there are no pairs.
@@ -218,7 +234,7 @@ fn table(title: &str, pairs: &[&Pair]) -> Vec<String> {
             lines.push(format!("{}, {}", pair.chapter, pair.part));
         }
         let ratio = pair.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
-        let overlap = if pair.overlap { "yes" } else { "no" };
+        let overlap = pair.overlap.map_or("-", |overlap| if overlap { "yes" } else { "no" });
         let what = format!("  {}", pair.what);
         lines.push(row(&what, &interval(pair.a), &interval(pair.b), &ratio, overlap));
     }
@@ -229,10 +245,13 @@ fn row(what: &str, a: &str, b: &str, ratio: &str, overlap: &str) -> String {
     format!("{:<35} {a:>23} {b:>23} {ratio:>7} {overlap:>7}", cut(what, 35))
 }
 
-/// Formats an estimate as `19500 (19200-19800)`.
+/// Formats an estimate as `19500 (19200-19800)`, or `19500 (n = 2)` if it has no interval.
 fn interval(estimate: Estimate) -> String {
-    let Estimate { value, low, high, .. } = estimate;
-    format!("{} ({}-{})", number(value), number(low), number(high))
+    let Estimate { value, low, high, n } = estimate;
+    match estimate.has_interval() {
+        true => format!("{} ({}-{})", number(value), number(low), number(high)),
+        false => format!("{} (n = {n})", number(value)),
+    }
 }
 
 #[cfg(test)]
@@ -281,14 +300,39 @@ mod tests {
         let a = run("a", estimate(1000.0, 20.0), &[(1.0, 10.0), (2.0, 10.0), (3.0, 1.0)], "6.1");
         let b = run("b", estimate(1030.0, 20.0), &[(1.0, 11.0), (2.0, 13.0), (4.0, 1.0)], "6.2");
         let found = compare(&a, &b);
-        assert_eq!(found.peaks, Agreement { agree: 1, of: 1 });
-        assert_eq!(found.kept, Agreement { agree: 1, of: 1 });
-        assert_eq!(found.figures, Agreement { agree: 1, of: 2 });
+        let of = |agree, of| Agreement { agree, of, undecided: 0 };
+        assert_eq!(found.peaks, of(1, 1));
+        assert_eq!(found.kept, of(1, 1));
+        assert_eq!(found.figures, of(1, 2));
         assert_eq!((found.alone, found.saturations[0].ratio), (2, Some(1.03)));
         let kernel = ("kernel".to_owned(), Some("6.1".to_owned()), Some("6.2".to_owned()));
         assert_eq!(found.set_up, [kernel]);
         let far = run("c", estimate(1041.0, 20.0), &[], "6.1");
-        assert_eq!(compare(&a, &far).peaks, Agreement { agree: 0, of: 1 });
+        assert_eq!(compare(&a, &far).peaks, of(0, 1));
+    }
+
+    #[test]
+    fn too_few_rounds_for_an_interval_neither_agree_nor_disagree() {
+        let with = |value: f64, n: u32| {
+            let peak = Estimate { n, ..estimate(value, if n > 1 { 1.0 } else { 0.0 }) };
+            let mut run = run("r", peak, &[(1.0, value)], "6");
+            for mark in &mut run.chapters[0].pictures[0].series[0].marks {
+                mark.estimate = Some(peak);
+            }
+            run
+        };
+        for (ours, theirs) in [(1, 1), (1, 3), (3, 2), (2, 2)] {
+            let found = compare(&with(1000.0, ours), &with(2000.0, theirs));
+            let none = Agreement { agree: 0, of: 0, undecided: 1 };
+            assert_eq!((found.peaks, found.figures), (none, none), "{ours} and {theirs}");
+            let text = text(&found);
+            let said = "peaks: the intervals of 0 of 0 overlap; 1 cannot be told, having fewer \
+                        than 3 rounds in a run";
+            assert!(text.contains(said) && !text.contains("do not agree"), "{text}");
+        }
+        let text = text(&compare(&with(1000.0, 1), &with(2000.0, 3)));
+        assert!(text.contains("1000 (n = 1)") && text.contains("2000 (1999-2001)"), "{text}");
+        assert!(text.contains("2.000       -\n"), "{text}");
     }
 
     #[test]

@@ -48,8 +48,8 @@ pub fn artifact_readme(version: &str, parts: &[Part]) -> String {
         "Open `mine/index.html`: each claim has its bound, the number measured, its interval and \
          a verdict. An outcome agrees with this one if the verdicts of its claims are the same; \
          one that is *undecided* on either side agrees with any. Ratios and shares travel between \
-         machines, rates and times do not: `compare` says for each number whether the intervals \
-         overlap.",
+         machines, rates and times do not: `compare` says for each number that has an interval \
+         in both runs whether the two overlap.",
     );
     text.push_str("\n## Experiments\n");
     experiments(&mut text, parts);
