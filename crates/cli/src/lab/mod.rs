@@ -44,8 +44,16 @@ mod tests {
 
     use clap::CommandFactory;
     use weir_lab::validation::allowed_options;
+    use weir_lab::workload;
+    use weir_load::workload::NamedWorkload;
 
     use crate::command::Cli;
+
+    #[test]
+    fn experiments_know_the_workloads_of_the_load_by_name() {
+        let names: Vec<&str> = NamedWorkload::all().map(NamedWorkload::name).collect();
+        assert_eq!(names, workload::OF_LOAD);
+    }
 
     #[test]
     fn options_of_ours_that_experiments_may_set_are_there_and_name_no_file() {

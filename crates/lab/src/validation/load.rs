@@ -3,7 +3,7 @@
 use super::rules::must;
 use crate::experiment::{Generator, LoadSpec, Pace, RequestClass, ServerSpec, Sweep};
 use crate::file_set::FileSet;
-use crate::workload::{file_of, file_size};
+use crate::workload::{file_of, file_size, known};
 
 /// Maximum size of the specweb99 file set, in MiB.
 const MB_MAX: u32 = 10_000;
@@ -32,6 +32,7 @@ pub(super) fn load(id: &str, load: &LoadSpec) -> Result<(), String> {
     must(file_size(workload).is_some() || !workload.starts_with("file-"), || {
         format!("{} {workload} is no file: file-KIBk", place("workload"))
     })?;
+    known(workload).map_err(|why| format!("{}: {why}", place("workload")))?;
     must(load.path.is_none() || load.generator == Generator::Packet, || {
         format!("{} is for generator packet alone", place("path"))
     })?;

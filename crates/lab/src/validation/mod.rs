@@ -319,6 +319,10 @@ at = [2.5, "peak"]
             ("workload = \"\"", "load.workload is empty"),
             ("workload = \"../../../etc\"", "is not letters, digits and dashes"),
             ("workload = \"--out\"", "is not letters, digits and dashes"),
+            (
+                "workload = \"one-pakcet\"",
+                "there is no workload one-pakcet: did you mean one-packet?",
+            ),
             ("options = [\"--mb\", \"../..\"]", "load.options: --mb is a number of MiB"),
             ("options = [\"--mb=10001\"]", "load.options: --mb is a number of MiB"),
             ("duration-s = 0", "is not a positive time"),
