@@ -35,6 +35,8 @@ pub struct AuditInput {
     /// Time for which a port stays occupied after its connection is closed (TIME_WAIT),
     /// nanoseconds; 0 if it is free at once.
     pub port_hold_ns: u64,
+    /// Length of the warm-up, whose connections hold ports too, nanoseconds.
+    pub warmup_ns: u64,
     /// File descriptors available to connections.
     pub descriptors: u64,
     /// True if only rates and errors are judged, as in a scan without a latency limit. Lag of a few
@@ -354,15 +356,23 @@ fn achieved(input: &AuditInput, counts: &Counts) -> Option<f64> {
 }
 
 /// Returns the largest number of ports held by closed connections at once: the connects of the
-/// busiest window of [`AuditInput::port_hold_ns`].
+/// busiest window of [`AuditInput::port_hold_ns`]. Those of the warm-up are taken to be even, as
+/// its seconds are not counted one by one.
 fn ports_held(input: &AuditInput, outcome: &RunOutcome) -> u64 {
     let window_s = input.port_hold_ns.div_ceil(1_000_000_000) as usize;
     if window_s == 0 {
         return 0;
     }
     let connects: Vec<u64> = outcome.seconds.iter().map(|each| each.counts.connects).collect();
-    let window_s = window_s.min(connects.len().max(1));
-    connects.windows(window_s).map(|window| window.iter().sum()).max().unwrap_or(0)
+    let in_warm_up = outcome.whole_run.since(&outcome.counts).connects as f64;
+    let warmup_s = input.warmup_ns as f64 / 1e9;
+    let held_at = |end: usize| {
+        let measured = &connects[end.saturating_sub(window_s)..end];
+        let before_s = (window_s - measured.len()) as f64;
+        let share = if before_s < warmup_s { before_s / warmup_s } else { 1.0 };
+        measured.iter().sum::<u64>() + (in_warm_up * share).ceil() as u64
+    };
+    (0..=connects.len()).map(held_at).max().unwrap_or(0)
 }
 
 fn share(part_ns: u64, whole_ns: u64) -> f64 {
@@ -576,6 +586,28 @@ mod tests {
         assert_eq!(audit(&longer, &outcome).metrics.ports_left, Some(28_000 - 40 - 1_000));
         let unknown = AuditInput { ports: 0, ..input() };
         assert_eq!(audit(&unknown, &outcome).metrics.ports_left, None);
+    }
+
+    #[test]
+    fn ports_in_time_wait_from_the_warm_up_are_not_left() {
+        let mut outcome = outcome();
+        for second in 0..4 {
+            let counts = Counts { connects: 100, ..Counts::default() };
+            outcome.seconds.push(SecondSummary { second, counts, ..SecondSummary::default() });
+        }
+        outcome.counts.connects = 400;
+        outcome.whole_run = outcome.counts;
+        outcome.whole_run.connects += 1_000;
+        let left = |port_hold_ms: u64| {
+            let (port_hold_ns, warmup_ns) = (port_hold_ms * MS, 10_000 * MS);
+            let input = AuditInput { port_hold_ns, warmup_ns, ..input() };
+            audit(&input, &outcome).metrics.ports_left
+        };
+        // TIME_WAIT lasts longer than the run, until its end into the warm-up, and not so long.
+        assert_eq!(left(60_000), Some(28_000 - 40 - 1_400));
+        assert_eq!(left(6_000), Some(28_000 - 40 - 600));
+        assert_eq!(left(1_000), Some(28_000 - 40 - 100));
+        assert_eq!(left(0), Some(28_000 - 40));
     }
 
     #[test]

@@ -304,6 +304,7 @@ impl UncheckedPlan {
             // A Unix socket's connections have none.
             ports: if self.config.unix_socket.is_some() { 0 } else { ports },
             port_hold_ns: if self.client_closes { (time_wait_s * 1e9) as u64 } else { 0 },
+            warmup_ns: self.config.warmup_ns,
             descriptors: allowed.map_or(free, |most| most.min(free)),
             rates_only: false,
             latency_limits: self.config.deadline_ns > 0,
