@@ -161,7 +161,7 @@ pub(crate) struct SearchOptions {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration)]
     pub pause: Duration,
 
-    /// Smallest share of replies with which a rate is held
+    /// Smallest goodput with which a rate is held, as a share of the requests due
     #[arg(long, value_name = "SHARE", default_value = "0.98")]
     pub goodput_min: f64,
 

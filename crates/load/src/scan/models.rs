@@ -23,15 +23,15 @@ fn scan(plan: ScanPlan, mut model: impl FnMut(Point) -> PointResult) -> Scan {
     scan
 }
 
-/// A server that replies to at most `replies_per_s` requests; the others are lost without a trace.
-fn replies(point: Point, replies_per_s: f64) -> PointResult {
+/// A server that replies to at most `goodput_per_s` requests; the others are lost without a trace.
+fn replies(point: Point, goodput_per_s: f64) -> PointResult {
     PointResult {
         planned_per_s: point.rate,
         started_per_s: point.rate,
-        replies_per_s: replies_per_s.min(point.rate),
+        goodput_per_s: goodput_per_s.min(point.rate),
         requests: (point.rate * point.duration_ns as f64 / 1e9) as u64,
         response_p50_ns: 1_000_000,
-        response_p99_ns: if replies_per_s < point.rate { 900_000_000 } else { 5_000_000 },
+        response_p99_ns: if goodput_per_s < point.rate { 900_000_000 } else { 5_000_000 },
         response_max_ns: 1_000_000_000,
         ..PointResult::default()
     }
@@ -53,7 +53,7 @@ fn noisy(capacity: f64, seed: u64) -> impl FnMut(Point) -> PointResult {
 fn refusing(capacity: f64) -> impl FnMut(Point) -> PointResult {
     move |point| {
         let mut result = replies(point, capacity);
-        let share = 1.0 - result.replies_per_s / point.rate;
+        let share = 1.0 - result.goodput_per_s / point.rate;
         let refused = (share * result.requests as f64) as u64;
         (0..refused).for_each(|_| result.errors.count(ErrorKind::ConnectRefused));
         result
@@ -128,7 +128,7 @@ fn a_machine_that_stalls_now_and_then_does_not_hide_the_knee() {
         let model = |point| {
             let share = if chance.random_bool(0.04) { 0.7 } else { 1.0 };
             let answer = replies(point, 5_000.0);
-            PointResult { replies_per_s: share * answer.replies_per_s, ..answer }
+            PointResult { goodput_per_s: share * answer.goodput_per_s, ..answer }
         };
         assert_knee(&scan(ScanPlan::default(), model).summary(), 5_000.0, 0.10);
     }
@@ -226,7 +226,7 @@ fn every_answer_ends_a_scan() {
         let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
         let model = |point: Point| {
             let mut result = replies(point, chance.random_range(0.0..2.0) * point.rate);
-            result.replies_per_s *= if chance.random_bool(0.05) { f64::NAN } else { 1.0 };
+            result.goodput_per_s *= if chance.random_bool(0.05) { f64::NAN } else { 1.0 };
             result.invalid = chance.random_bool(0.2).then(|| "chance".into());
             result
         };
@@ -271,10 +271,12 @@ fn a_point_is_a_line_of_json_and_a_line_of_text() {
     let lines: Vec<_> = scan.measured().iter().map(of).collect();
     assert_eq!((&lines[0]["rate"], &lines[0]["held"]), (&100.0.into(), &true.into()));
     assert!(lines[0]["invalid"].is_null());
+    assert_eq!((&lines[0]["goodput_per_s"], lines[0].get("replies_per_s")), (&100.0.into(), None));
     assert!(lines.iter().any(|line| line["invalid"] == "starts were late"));
     assert!(scan.measured().iter().all(|each| each.to_line().ends_with("}\n")));
     let texts: Vec<String> = scan.measured().iter().map(MeasuredPoint::to_text).collect();
-    assert!(texts[0].starts_with("search       100/s") && texts[0].ends_with(": held"));
+    assert!(texts[0].starts_with("search       100/s: goodput       100/s, p99"), "{}", texts[0]);
+    assert!(texts[0].ends_with(": held"));
     assert!(texts.iter().any(|text| text.ends_with("INVALID: starts were late")));
 }
 
@@ -290,6 +292,7 @@ fn the_table_and_the_bars_mark_the_knee_and_fit_the_width() {
     assert_eq!(bars.len(), summary.rows.len());
     assert!(bars.iter().all(|bar| bar.len() <= 60));
     assert_eq!(marked[1].matches('#').count(), 60 - 25);
+    assert_eq!(text.matches("goodput/s").count(), 2, "{text}");
     assert!(text.contains("(3 values cannot make one worth more than 75 %)"), "{text}");
 }
 
@@ -301,4 +304,7 @@ fn the_json_has_the_knee_and_what_is_kept() {
     assert_eq!(json["kept"][1]["rate"].as_f64(), Some(4.0 * knee));
     assert_eq!(json["kept"][1]["of_peak"]["interval"][0], json["kept"][1]["of_peak"]["median"]);
     assert_eq!(json["plan"]["repetitions"], 3);
+    assert!(json["peak"]["goodput_per_s"]["median"].as_f64() > Some(0.0), "{json}");
+    assert!(json["rows"][0]["goodput_per_s"]["median"].is_number(), "{json}");
+    assert!(!json.to_string().contains("replies_per_s"), "{json}");
 }

@@ -19,7 +19,7 @@ pub struct ScanPlan {
     pub duration_ns: u64,
     /// Mean number of requests per arrival: the goodput expected for each arrival.
     pub requests_per_arrival: f64,
-    /// Smallest share of replies, 0 to 1, with which a rate is held.
+    /// Smallest goodput with which a rate is held, as a share of the requests due, 0 to 1.
     pub goodput_min: f64,
     /// Largest share of failed requests, 0 to 1, with which a rate is held.
     pub errors_max: f64,
@@ -69,7 +69,10 @@ impl ScanPlan {
             (self.repetitions > 0, "a scan repeats each rate once or more"),
             (self.duration_ns > 0, "a point of a scan takes some time"),
             (positive(self.requests_per_arrival), "an arrival is of some requests"),
-            (share(self.goodput_min), "the share of replies is from 0 to 1"),
+            (
+                share(self.goodput_min),
+                "the smallest goodput is a share of the requests due, from 0 to 1",
+            ),
             (share(self.errors_max), "the share of errors is from 0 to 1"),
         ];
         let broken = rules.into_iter().find(|(kept, _)| !kept);

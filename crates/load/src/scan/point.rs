@@ -44,7 +44,7 @@ pub struct PointResult {
     /// Requests begun within the planned time, per second of it.
     pub started_per_s: f64,
     /// Goodput: complete replies within the planned time (and their deadline), per second of it.
-    pub replies_per_s: f64,
+    pub goodput_per_s: f64,
     /// Requests due: those planned, and those of sessions that an error cut short.
     pub requests: u64,
     /// Failed requests, by kind.
@@ -75,7 +75,7 @@ impl PointResult {
         Self {
             planned_per_s: per_s(counts.arrivals as f64),
             started_per_s: per_s(started_in_time(outcome)),
-            replies_per_s: per_s(outcome.good_in_schedule as f64),
+            goodput_per_s: per_s(outcome.good_in_schedule as f64),
             requests: counts.planned + counts.abandoned,
             errors: counts.errors,
             response_p50_ns: response.at(0.5),
@@ -98,7 +98,7 @@ impl PointResult {
         let due_per_s = self.planned_per_s * plan.requests_per_arrival;
         self.invalid.is_none()
             && due_per_s > 0.0
-            && self.replies_per_s >= plan.goodput_min * due_per_s
+            && self.goodput_per_s >= plan.goodput_min * due_per_s
             && self.error_share() <= plan.errors_max
             && (plan.p99_ns_max == 0 || self.response_p99_ns <= plan.p99_ns_max)
     }
@@ -139,8 +139,8 @@ mod tests {
     use super::*;
     use crate::measure::{Counts, ErrorKind};
 
-    fn result(replies_per_s: f64, errors: usize) -> PointResult {
-        let mut result = PointResult { replies_per_s, ..PointResult::default() };
+    fn result(goodput_per_s: f64, errors: usize) -> PointResult {
+        let mut result = PointResult { goodput_per_s, ..PointResult::default() };
         (result.planned_per_s, result.requests) = (100.0, 500);
         (0..errors).for_each(|_| result.errors.count(ErrorKind::Reset));
         result
@@ -184,6 +184,6 @@ mod tests {
             ..RunOutcome::default()
         };
         let result = PointResult::of(&outcome, None);
-        assert_eq!((result.replies_per_s, result.started_per_s), (100.0, 200.0));
+        assert_eq!((result.goodput_per_s, result.started_per_s), (100.0, 200.0));
     }
 }

@@ -34,7 +34,7 @@ pub struct RateSummary {
     pub valid: usize,
     /// Number of points at which the server held the rate.
     pub held: usize,
-    /// Replies per second.
+    /// Goodput, replies per second.
     pub goodput: Option<Estimate>,
     /// Goodput as a share of the peak's in the same round, 0 to 1 or slightly above; `None` if no
     /// point is valid.
@@ -65,7 +65,7 @@ impl RateSummary {
 pub struct Peak {
     /// The rate at which it was measured, arrivals per second.
     pub rate: f64,
-    /// Replies per second.
+    /// The goodput, replies per second.
     pub goodput: Estimate,
 }
 
@@ -144,7 +144,7 @@ fn row(plan: &ScanPlan, measured: &[MeasuredPoint], rate: f64) -> RateSummary {
     let mut errors = Errors::default();
     used.iter().for_each(|point| errors.add(&point.result.errors));
     let purpose = all.first().map_or(PointPurpose::Search, |point| point.point.purpose);
-    let mut goodput = estimate(plan, &each(|result| result.replies_per_s));
+    let mut goodput = estimate(plan, &each(|result| result.goodput_per_s));
     if let (PointPurpose::Search, Some(goodput)) = (purpose, &mut goodput) {
         goodput.interval = None;
     }
@@ -212,7 +212,7 @@ fn pairs(measured: &[MeasuredPoint], rate: f64, other: f64) -> Vec<(f64, f64)> {
     let same_round = |one: &MeasuredPoint| {
         let mut others = valid(other);
         let found = others.find(|each| each.point.repetition == one.point.repetition)?;
-        Some((one.result.replies_per_s, found.result.replies_per_s))
+        Some((one.result.goodput_per_s, found.result.goodput_per_s))
     };
     valid(rate).filter_map(same_round).collect()
 }

@@ -55,10 +55,10 @@ impl MeasuredPoint {
             (None, false) => "not held".into(),
         };
         format!(
-            "{} {:>9}/s: {:>9} replies/s, p99 {} ms, errors {} %: {end}",
+            "{} {:>9}/s: goodput {:>9}/s, p99 {} ms, errors {} %: {end}",
             point.purpose.name(),
             figure(point.rate),
-            figure(result.replies_per_s),
+            figure(result.goodput_per_s),
             ms(result.response_p99_ns),
             percent(result.error_share()),
         )
@@ -102,7 +102,7 @@ impl ScanSummary {
         let _ = writeln!(
             out,
             "\n  {:>9} {:>6} {:>10} {:>21} {:>8} {:>9} {:>9} {:>7}  held",
-            "rate/s", "x knee", "replies/s", "interval", "% peak", "p50 ms", "p99 ms", "% error"
+            "rate/s", "x knee", "goodput/s", "interval", "% peak", "p50 ms", "p99 ms", "% error"
         );
         for row in &self.rows {
             let multiple = self.knee().map(|knee| format!("{:.2}", row.rate / knee));
@@ -149,7 +149,7 @@ impl ScanSummary {
         let full = width.saturating_sub(BAR_LEFT).max(BAR_MIN);
         let goodput = |row: &RateSummary| row.goodput.map_or(0.0, |goodput| goodput.value);
         let highest = self.rows.iter().map(goodput).fold(0.0, f64::max);
-        let _ = writeln!(out, "\n  {:>9} {:>10}  goodput; * is the knee", "rate/s", "replies/s");
+        let _ = writeln!(out, "\n  {:>9} {:>10}  * is the knee", "rate/s", "goodput/s");
         for row in &self.rows {
             let length = full as f64 * goodput(row) / highest.max(f64::MIN_POSITIVE);
             let fill = if row.valid > 0 { "#" } else { "?" };
