@@ -9,10 +9,16 @@ use super::replay::{log_entry, request_line};
 /// Longest file, bytes.
 const BYTES_MAX: u64 = 1 << 30;
 
+/// Statuses of replies that show a file to be there: the whole of it, a part, and that it is
+/// unmodified.
+const THERE: [u16; 3] = [200, 206, 304];
+
 /// Returns the path of each file below the root, without a leading slash, and its length in bytes:
-/// the longest that the log, named `name` in errors, has of a GET. Left out is what no file can be:
-/// paths that end in a slash or are a directory of another, and those that are encoded or have a
-/// query, which a file's name would not be.
+/// the longest that the log, named `name` in errors, has of a GET. Left out is what the log shows
+/// no file of, so that the stand-in refuses what its server refused: paths whose replies are all
+/// errors or redirects. Left out is also what no file can be: paths that end in a slash or are a
+/// directory of another, and those that are encoded or have a query, which a file's name would not
+/// be.
 ///
 /// # Errors
 /// A line that is not a log line, with its number.
@@ -25,6 +31,9 @@ pub fn files(name: &str, log: &[u8]) -> Result<Vec<(String, u64)>, String> {
         let entry = log_entry(line).ok_or_else(|| {
             at_line(name, index + 1, "this is no line of a Common or Combined log")
         })?;
+        if !THERE.contains(&entry.status) {
+            continue;
+        }
         let path = request_line(&entry.request).filter(|(method, _)| *method == "GET");
         if let Some(path) = path.and_then(|(_, target)| file_path(&target)) {
             let bytes = entry.bytes.unwrap_or(0).min(BYTES_MAX);
@@ -63,7 +72,11 @@ mod tests {
     use super::*;
 
     fn line(request: &str, bytes: &str) -> String {
-        format!("h - - [06/Nov/1994:08:49:37 +0000] \"{request} HTTP/1.1\" 200 {bytes}\n")
+        answered(request, 200, bytes)
+    }
+
+    fn answered(request: &str, status: u16, bytes: &str) -> String {
+        format!("h - - [06/Nov/1994:08:49:37 +0000] \"{request} HTTP/1.1\" {status} {bytes}\n")
     }
 
     #[test]
@@ -76,6 +89,24 @@ mod tests {
             line("POST /d", "5"),
         ];
         assert_eq!(files("log", log.concat().as_bytes()).unwrap(), [("a/b.html".into(), 900)]);
+    }
+
+    #[test]
+    fn a_path_that_was_only_refused_or_redirected_has_no_file() {
+        let log = [
+            answered("GET /gone", 404, "153"),
+            answered("GET /moved", 301, "169"),
+            answered("GET /secret", 403, "146"),
+            answered("GET /broken", 503, "190"),
+            // There for a part of the day: as long as its replies, not as the page of an error.
+            answered("GET /new", 404, "9000"),
+            answered("GET /new", 200, "20"),
+            answered("GET /part", 206, "5"),
+            answered("GET /kept", 304, "-"),
+        ];
+        let expected = [("kept", 0), ("new", 20), ("part", 5)];
+        let expected = expected.map(|(path, bytes)| (path.to_owned(), bytes));
+        assert_eq!(files("log", log.concat().as_bytes()).unwrap(), expected);
     }
 
     #[test]

@@ -131,6 +131,8 @@ pub(super) struct LogEntry {
     unix_s: i64,
     /// Request line, unescaped.
     pub(super) request: Vec<u8>,
+    /// Status of the reply: three digits, whatever they say.
+    pub(super) status: u16,
     /// Length of the reply's body, bytes; `None` if the log has none.
     pub(super) bytes: Option<u64>,
 }
@@ -146,11 +148,11 @@ pub(super) fn log_entry(line: &[u8]) -> Option<LogEntry> {
     let (request, rest) = unquote(rest)?;
     let mut fields = rest.strip_prefix(b" ")?.split(|&byte| byte == b' ');
     let number = |field: &[u8]| !field.is_empty() && field.iter().all(u8::is_ascii_digit);
-    let status = fields.next().filter(|field| field.len() == 3 && number(field));
-    let bytes = fields.next().filter(|field| *field == b"-" || number(field));
-    (status.is_some() && bytes.is_some()).then_some(())?;
-    let bytes = bytes.and_then(|field| std::str::from_utf8(field).ok()?.parse().ok());
-    Some(LogEntry { unix_s: unix_s(time)?, request, bytes })
+    let status = fields.next().filter(|field| field.len() == 3 && number(field))?;
+    let status = std::str::from_utf8(status).ok()?.parse().ok()?;
+    let bytes = fields.next().filter(|field| *field == b"-" || number(field))?;
+    let bytes = std::str::from_utf8(bytes).ok().and_then(|field| field.parse().ok());
+    Some(LogEntry { unix_s: unix_s(time)?, request, status, bytes })
 }
 
 fn split_at<'a>(text: &'a [u8], separator: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
