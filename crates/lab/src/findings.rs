@@ -21,6 +21,27 @@ pub struct Findings {
     pub chapters: Vec<Chapter>,
 }
 
+impl Findings {
+    /// Returns a sentence if all the points that ended failed or are INVALID, so that no number and
+    /// no verdict rests on anything.
+    pub fn nothing_measured(&self) -> Option<String> {
+        let sum = |of: fn(&Tally) -> u32| -> u32 {
+            self.chapters.iter().map(|chapter| of(&chapter.tally)).sum()
+        };
+        let (failed, invalid) = (sum(|tally| tally.failed), sum(|tally| tally.invalid));
+        let ended = sum(|tally| tally.measured) + failed;
+        if ended == 0 || ended > failed + invalid {
+            return None;
+        }
+        let first = self.chapters.iter().find_map(|chapter| chapter.remarks.first());
+        let first = first.map_or(String::new(), |(place, why)| format!(" ({place}: {why})"));
+        Some(format!(
+            "nothing was measured: of {ended} points {failed} failed and {invalid} are \
+             INVALID{first}"
+        ))
+    }
+}
+
 impl Chapter {
     /// Returns the judged claims of the chapter, trials of a cause left out.
     pub fn claims(&self) -> impl Iterator<Item = &Judged> {
@@ -413,6 +434,24 @@ mod tests {
 
     fn estimate(value: f64, low: f64, high: f64) -> Estimate {
         Estimate { value, low, high, n: 6 }
+    }
+
+    #[test]
+    fn nothing_is_measured_if_each_point_failed_or_is_invalid() {
+        let run = |tallies: &[(u32, u32, u32)]| {
+            let chapter = |&(measured, invalid, failed): &(u32, u32, u32)| Chapter {
+                tally: Tally { planned: 9, measured, invalid, failed, ..Tally::default() },
+                remarks: vec![("up: nginx at 1".to_owned(), "no h2o".to_owned()); failed as usize],
+                ..Chapter::default()
+            };
+            let chapters = tallies.iter().map(chapter).collect();
+            Findings { chapters, ..Findings::default() }.nothing_measured()
+        };
+        let said = "nothing was measured: of 5 points 2 failed and 3 are INVALID (up: nginx at 1: \
+                    no h2o)";
+        assert_eq!(run(&[(3, 3, 0), (0, 0, 2)]).as_deref(), Some(said));
+        // A point is enough; and of a run that has only begun nothing is said.
+        assert_eq!([run(&[(3, 3, 0), (1, 0, 2)]), run(&[(0, 0, 0)])], [None, None]);
     }
 
     #[test]

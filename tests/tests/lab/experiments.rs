@@ -34,7 +34,8 @@ fn alone() -> MutexGuard<'static, ()> {
     MEASURING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Two limits at two rates; short, because no test here depends on speed.
+/// Two limits at two rates; short, because no test here depends on speed, and with points that
+/// count on a machine that was too busy for the load too, because a run without any is an error.
 const EXPERIMENT: &str = r#"
 title = "A <small> one"
 question = "Does it run?"
@@ -56,6 +57,7 @@ id = "load"
 x = "rate"
 values = [20, 60]
 repetitions = 1
+client-may-limit = true
 burn-us = 100
 
 [sweep.load]
@@ -93,6 +95,7 @@ id = "spike"
 x = "rate"
 values = [100]
 repetitions = 1
+client-may-limit = true
 timeline-ms = 100
 spike = { base = 20, before-s = 0.3, for-s = 0.4, after-s = 0.3 }
 
@@ -106,6 +109,7 @@ id = "mute"
 x = "rate"
 values = [20]
 repetitions = 1
+client-may-limit = true
 beside = { kind = "mute", factor = 4, hold-s = 0.3 }
 
 [sweep.load]
@@ -143,6 +147,7 @@ id = "day"
 x = "rate"
 values = [40]
 repetitions = 1
+client-may-limit = true
 day = { samples = 4, objects = 10 }
 
 [sweep.load]
@@ -393,6 +398,24 @@ fn a_probe_on_loopback_is_kept_and_drawn() {
 }
 
 #[test]
+fn a_run_that_measured_nothing_says_so_and_is_an_error() {
+    let dir = folder();
+    fs::write(dir.path().join("probe.toml"), PROBE).unwrap();
+    let words = ["run", "probe.toml", "--out", "out", "--loopback", "--only", "none", "--quiet"];
+    // The second time nothing is left to do but what failed, and it fails again.
+    for _ in 0..2 {
+        let ran = run(&mut lab(&dir, &words));
+        assert_eq!(code(&ran), Some(3), "{}", ran.stderr);
+        let said =
+            "probe: nothing was measured: of 2 points 2 failed and 0 are INVALID (cost: none";
+        assert!(ran.stderr.contains(said) && ran.stderr.contains("telepathy"), "{}", ran.stderr);
+        assert_eq!(ran.stderr.trim_end().lines().count(), 1, "{}", ran.stderr);
+    }
+    let page = fs::read_to_string(dir.path().join("out/report.html")).unwrap();
+    assert!(page.contains("nothing was measured: of 2 points"), "the page says it too");
+}
+
+#[test]
 fn the_experiment_that_probes_every_mechanism_is_sound() {
     let dir = folder();
     let check = run(&mut lab(&dir, &["check", "dispatch-cost"]));
@@ -471,6 +494,8 @@ fn an_invalid_experiment_is_refused_in_a_sentence() {
     let unsound = EXPERIMENT.replace("sweep = \"load\"", "sweep = \"lode\"");
     fs::write(dir.path().join("unsound.toml"), unsound).unwrap();
     fs::write(dir.path().join("broken.toml"), "title = \"").unwrap();
+    let slip = EXPERIMENT.replace("one-byte", "one-bite");
+    fs::write(dir.path().join("slip.toml"), slip).unwrap();
     fs::write(dir.path().join("file"), "").unwrap();
     for (words, said) in [
         (&["run", "no-such"][..], "there is no experiment no-such"),
@@ -480,6 +505,9 @@ fn an_invalid_experiment_is_refused_in_a_sentence() {
         (&["run", "unsound.toml"], "lode"),
         (&["run", "small.toml", "--scale", "0"], "a scale is"),
         (&["run", "small.toml", "--only", "nobody"], "none of its servers"),
+        (&["run", "small.toml", "--only", "one,tne"], "no server tne; there are one, ten"),
+        (&["check", "slip.toml"], "no workload one-bite: did you mean one-byte?"),
+        (&["run", "slip.toml"], "no workload one-bite"),
         (&["run", "small.toml", "--out", "file"], "file"),
         (&["run", "small.toml", "--server-cpus", "4000"], "4000"),
         (&["reproduce", "no-such"], "no experiment is from a paper no-such"),

@@ -30,6 +30,7 @@ id = "load"
 x = "rate"
 values = [20]
 repetitions = 1
+client-may-limit = true
 
 [sweep.load]
 workload = "one-byte"

@@ -37,6 +37,8 @@ pub(super) fn all(quick: bool, options: &RunOptions) -> Result<ExitCode, String>
         .into_iter()
         .map(|key| Ok((key.clone(), request(&key, quick, &options)?)))
         .collect::<Result<_, String>>()?;
+    // A server may be in one paper only.
+    weir_lab::run::check_only(requests.iter().map(|(_, request)| request))?;
     let dir = match &options.out {
         Some(dir) => dir.clone(),
         None => folder(Path::new(RESULTS), &requests),
@@ -76,7 +78,7 @@ pub(super) fn all(quick: bool, options: &RunOptions) -> Result<ExitCode, String>
     }
     text.push_str(&format!("Front page: {}\n", dir.join("index.html").display()));
     print_text(&text)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(run::complete(done.iter().map(|(_, findings)| findings)))
 }
 
 /// Draws the reports of a run of all papers again, and its front page; returns the path of that, or

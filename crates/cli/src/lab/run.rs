@@ -13,7 +13,7 @@ use weir_lab::{results, time};
 
 use super::options::RunOptions;
 use super::progress::Progress;
-use crate::print::print_text;
+use crate::print::{print_text, say};
 use crate::signals::Stop;
 
 /// Parent folder of runs, unless another is given.
@@ -21,6 +21,9 @@ pub(super) const RESULTS: &str = "results";
 
 /// Exit code of a run that was stopped.
 const STOPPED: u8 = 1;
+
+/// Exit code of a run all of whose points failed or are INVALID, like that of an INVALID load.
+const NOTHING_MEASURED: u8 = 3;
 
 /// Runs an experiment.
 pub(super) fn one(name: &str, options: &RunOptions) -> Result<ExitCode, String> {
@@ -62,6 +65,7 @@ pub(super) fn request(
 
 /// Runs what is requested in the folder that the options name, or in one made for it.
 pub(super) fn run(request: Request, options: &RunOptions) -> Result<ExitCode, String> {
+    run::check_only([&request])?;
     let dir = match &options.out {
         Some(dir) => dir.clone(),
         None => folder(Path::new(RESULTS), &request),
@@ -71,10 +75,22 @@ pub(super) fn run(request: Request, options: &RunOptions) -> Result<ExitCode, St
     match end {
         End::Complete => {
             print_text(&summary(&findings, &dir))?;
-            Ok(ExitCode::SUCCESS)
+            Ok(complete([&findings]))
         }
         End::Stopped => stopped(&dir),
     }
+}
+
+/// Returns the exit code of runs that are complete; says which of them have measured nothing.
+pub(super) fn complete<'a>(runs: impl IntoIterator<Item = &'a Findings>) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    for findings in runs {
+        if let Some(why) = findings.nothing_measured() {
+            say(&format!("{}: {why}", findings.name));
+            code = NOTHING_MEASURED.into();
+        }
+    }
+    code
 }
 
 /// Says that a run was stopped and can go on.
@@ -160,10 +176,14 @@ pub(super) fn summary(findings: &Findings, dir: &Path) -> String {
                 format!(", {:.0} % of it kept at {:.1} times that", kept.value * 100.0, row.offered)
             });
             let peak = &row.peak;
+            let spread = match peak.has_interval() {
+                true => format!("[{:.0} .. {:.0}]", peak.low, peak.high),
+                false => format!("(n = {})", peak.n),
+            };
             let _ = writeln!(
                 text,
-                "{}: peak goodput {:.0} [{:.0} .. {:.0}] replies/s at {:.0}/s{kept}",
-                row.server, peak.value, peak.low, peak.high, row.at
+                "{}: peak goodput {:.0} {spread} replies/s at {:.0}/s{kept}",
+                row.server, peak.value, row.at
             );
         }
         let tally = &chapter.tally;
@@ -198,7 +218,7 @@ pub(super) fn summary(findings: &Findings, dir: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use weir_lab::findings::{Judged, PaperHead};
+    use weir_lab::findings::{Estimate, Judged, PaperHead, Saturation};
 
     use super::*;
 
@@ -218,6 +238,25 @@ mod tests {
             trials: None,
             trial_of: trial_of.map(str::to_owned),
         }
+    }
+
+    #[test]
+    fn a_peak_of_too_few_rounds_for_an_interval_is_told_with_their_number() {
+        let told = |n| {
+            let saturation = Saturation {
+                sweep: "up".to_owned(),
+                server: "one".to_owned(),
+                peak: Estimate { value: 900.0, low: 800.0, high: 1000.0, n },
+                at: 1000.0,
+                offered: 2.0,
+                kept: None,
+            };
+            let chapter = Chapter { saturations: vec![saturation], ..Chapter::default() };
+            let findings = Findings { chapters: vec![chapter], ..Findings::default() };
+            summary(&findings, Path::new("run")).lines().next().map(str::to_owned)
+        };
+        let line = |spread| Some(format!("one: peak goodput 900 {spread} replies/s at 1000/s"));
+        assert_eq!((told(2), told(3)), (line("(n = 2)"), line("[800 .. 1000]")));
     }
 
     #[test]

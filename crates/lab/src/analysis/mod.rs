@@ -55,7 +55,8 @@ pub struct Input<'a> {
 }
 
 /// Computes the findings of a run. Adds an explanation of the intervals to the set-up
-/// ([`INTERVALS`]), and a warning for each experiment with points that are planned but not on disk.
+/// ([`INTERVALS`]), a warning for each experiment with points that are planned but not on disk, and
+/// one if nothing was measured at all.
 pub fn findings(input: &Input<'_>) -> Findings {
     let studies: Vec<Study<'_>> = input
         .experiments
@@ -82,6 +83,7 @@ pub fn findings(input: &Input<'_>) -> Findings {
             findings.warnings.push(format!("{id}: {missing} of {planned} points are missing"));
         }
     }
+    findings.warnings.extend(findings.nothing_measured());
     if let Some((_, paper)) = input.paper {
         place_claims(paper, &studies, &mut findings.chapters);
         place_values(paper, input.experiments, &mut findings.chapters);

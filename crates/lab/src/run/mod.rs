@@ -123,6 +123,31 @@ pub fn experiments(request: &Request) -> Result<Vec<NamedExperiment>, String> {
     request.experiments.iter().map(read).collect()
 }
 
+/// Rejects requests, made together, that are restricted to servers of which one is in no experiment
+/// of theirs.
+///
+/// # Errors
+/// A message: there is no such server, or an experiment cannot be read.
+pub fn check_only<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Result<(), String> {
+    let (mut only, mut all) = (Vec::new(), Vec::new());
+    for request in requests {
+        only.clone_from(&request.only);
+        all.extend(experiments(request)?);
+    }
+    known_servers(&only, &all)
+}
+
+fn known_servers(only: &[String], experiments: &[NamedExperiment]) -> Result<(), String> {
+    let all = || experiments.iter().flat_map(|(_, experiment)| &experiment.server);
+    let Some(unknown) = only.iter().find(|id| !all().any(|server| server.id == **id)) else {
+        return Ok(());
+    };
+    let mut ids: Vec<&str> = all().map(|server| server.id.as_str()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    Err(format!("--only: there is no server {unknown}; there are {}", ids.join(", ")))
+}
+
 /// Removes servers from the sweeps of an experiment; those used as a reference stay defined.
 fn retain_servers(
     experiment: &mut Experiment,
@@ -472,6 +497,15 @@ mod tests {
         // Of another request nothing was measured.
         let other = Request { seed: 2, ..request };
         assert!((left_s(dir.path(), &other).unwrap() - all_s).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_server_that_no_experiment_has_is_refused_beside_one_that_is_there() {
+        let named = [("t".to_owned(), Experiment::parse(TEXT).unwrap())];
+        let only = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
+        assert_eq!(known_servers(&only(&["a", "c"]), &named), Ok(()));
+        let refused = known_servers(&only(&["a", "ngnix"]), &named).unwrap_err();
+        assert_eq!(refused, "--only: there is no server ngnix; there are a, b, c");
     }
 
     #[test]
