@@ -129,7 +129,7 @@ impl Slot {
     fn find(&self, request: &(impl Fields + ?Sized), now_ns: u64) -> Found {
         let is_it = |stored: &&Arc<Stored>| selectors::match_request(&stored.selectors, request);
         let stored = self.variants.iter().find(is_it);
-        let is_fresh = stored.is_some_and(|stored| now_ns < stored.fresh_until_ns);
+        let is_fresh = stored.is_some_and(|stored| stored.is_fresh(now_ns));
         match stored {
             _ if !is_fresh && self.passes(request, now_ns) => Found::Pass,
             Some(stored) => Found::Stored(Arc::clone(stored)),

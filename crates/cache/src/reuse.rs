@@ -23,6 +23,7 @@ pub fn reuse(stored: &Stored, control: &RequestControl, now_ns: u64) -> Reuse {
     if control.no_cache {
         return Reuse::Requested;
     }
+    let now_ns = stored.not_before(now_ns);
     let max_age_ns = control.max_age_s.map_or(u64::MAX, |max_s| max_s.saturating_mul(SECOND_NS));
     let is_too_old = stored.age_ns(now_ns) > max_age_ns;
     let left_ns = stored.fresh_until_ns.saturating_sub(now_ns);
@@ -30,7 +31,7 @@ pub fn reuse(stored: &Stored, control: &RequestControl, now_ns: u64) -> Reuse {
     if is_too_old || left_ns < min_ns {
         return Reuse::Requested;
     }
-    if now_ns < stored.fresh_until_ns {
+    if stored.is_fresh(now_ns) {
         return Reuse::Send;
     }
     let stale_ns = now_ns - stored.fresh_until_ns;

@@ -296,6 +296,18 @@ impl Stored {
         self.initial_age_s.saturating_mul(SECOND_NS).saturating_add(resident_ns)
     }
 
+    /// Returns whether it is fresh.
+    #[must_use]
+    pub fn is_fresh(&self, now_ns: u64) -> bool {
+        self.not_before(now_ns) < self.fresh_until_ns
+    }
+
+    /// Returns the time, or that of its arrival if that is later. The clocks of two loops differ by
+    /// little; a reply that is stale when it arrives is fresh by none.
+    pub(crate) fn not_before(&self, now_ns: u64) -> u64 {
+        now_ns.max(self.received_ns)
+    }
+
     /// Returns the time for which it stays fresh, seconds; negative once it is stale.
     #[must_use]
     pub fn ttl_s(&self, now_ns: u64) -> i64 {

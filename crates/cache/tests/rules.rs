@@ -101,6 +101,17 @@ fn a_reply_that_cookies_alone_keep_out_is_known() {
 }
 
 #[test]
+fn what_is_stale_when_it_arrives_is_fresh_by_no_clock_that_is_behind() {
+    for fields in ["Cache-Control: max-age=0\nETag: \"v\"", "Cache-Control: no-cache\nETag: \"v\""]
+    {
+        let reply = stored(fields);
+        assert_eq!(reuse(&reply, &control(""), NOW_NS - 1), Reuse::Validate, "{fields}");
+        assert!(!reply.is_fresh(NOW_NS - 1));
+    }
+    assert!(stored("Cache-Control: max-age=1").is_fresh(NOW_NS - 1));
+}
+
+#[test]
 fn what_may_be_stored_is() {
     for (request, status, fields) in [
         ("", 404, "Cache-Control: max-age=10"),

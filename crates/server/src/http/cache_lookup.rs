@@ -211,7 +211,7 @@ impl Asked<'_, '_> {
         if self.landing.is_some_and(|landing| landing.brought == Brought::Stored) {
             return Consulted::Stored(stored, "fwd=miss; collapsed");
         }
-        if stored.fresh_until_ns > context.unix_ns() {
+        if stored.is_fresh(context.unix_ns()) {
             context.counters.proxy_cache_hits.one();
         } else {
             context.counters.proxy_cache_stale.one();
