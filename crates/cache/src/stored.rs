@@ -26,6 +26,10 @@ const KEPT: [&[u8]; 6] = [
     b"via",
 ];
 
+/// Time between the last change of a reply without a Date and its arrival from which it was not
+/// made in the second of that change, though the clocks differ, seconds.
+const SETTLED_S: u64 = 60;
+
 /// A reply that has arrived whole, and the request that it answers. Fields that are about one
 /// connection or the framing have been left out.
 #[derive(Debug)]
@@ -46,6 +50,8 @@ pub struct Reply<'a, R: ?Sized> {
     pub received_ns: u64,
     /// Fraction of the time since its last change for which it is fresh by heuristics.
     pub heuristic: f32,
+    /// True if it is a stored one whose date was no strong validator: of a 304 it gets no other.
+    pub was_date_weak: bool,
 }
 
 /// A stored reply. Times are nanoseconds since 1970.
@@ -177,6 +183,16 @@ impl<R: Fields + ?Sized> Reply<'_, R> {
         apparent_s.max(age_s.saturating_add(delay_s))
     }
 
+    /// Returns whether its Last-Modified is a strong validator (RFC 9110 section 8.8.2.2): it was
+    /// made in a later second, so that what changed in the same second is no longer on its way.
+    fn has_strong_date(&self) -> bool {
+        let date = |name| self.fields.value(name).and_then(date_s);
+        let Some(modified_s) = date(b"last-modified") else { return false };
+        let settled_s = self.received_ns / SECOND_NS;
+        date(b"date")
+            .map_or(modified_s.saturating_add(SETTLED_S) <= settled_s, |date_s| modified_s < date_s)
+    }
+
     fn stored(&self, freshness: Freshness, selectors: Box<[Selector]>, body: Arc<[u8]>) -> Stored {
         let (mut lines, mut content_lines) = (Vec::new(), Vec::new());
         let (mut etag, mut content_type, mut has_date) = ((0, 0), (0, 0), false);
@@ -204,7 +220,7 @@ impl<R: Fields + ?Sized> Reply<'_, R> {
             push(&mut lines, b"Date", date.as_bytes());
         }
         lines.extend_from_slice(self.added);
-        // In its place, the Date counts (RFC 9111 section 4.3.2).
+        // In its place, the Date counts (RFC 9111 section 4.3.2), but not for a part.
         let dated = self.fields.value(b"last-modified").or_else(|| self.fields.value(b"date"));
         let modified_s = dated.map_or(Some(self.received_ns / SECOND_NS), date_s);
         let received = Received {
@@ -213,6 +229,7 @@ impl<R: Fields + ?Sized> Reply<'_, R> {
             etag,
             content_type,
             modified_s,
+            is_date_weak: self.was_date_weak || !self.has_strong_date(),
         };
         Stored {
             entry: Arc::new(Entry::received(&received, body)),
@@ -275,6 +292,7 @@ impl Stored {
             fields: &fields,
             // It has been through here before.
             added: b"",
+            was_date_weak: self.entry.validators().is_date_weak,
             ..*reply
         };
         let body = match self.entry.content() {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use fixtures::{NOW_NS, SECOND_NS, control, store, stored, with_reply};
 use weir_cache::{Reuse, Stored, reuse};
+use weir_content::{Now, if_range_holds};
 
 fn at(s: u64) -> u64 {
     NOW_NS + s * SECOND_NS
@@ -190,6 +191,32 @@ fn a_304_brings_the_fields_up_to_date_but_not_the_content_s() {
     assert_eq!((fresh.status, plain(&fresh, 49)), (200, Reuse::Send));
     let other = |fields| with_reply("", 304, fields, |answer| reply.refreshed(answer).is_none());
     assert!(other("ETag: \"w\"") && other("Cache-Control: no-store"));
+}
+
+#[test]
+fn a_part_is_sent_by_date_only_where_that_is_a_strong_last_modified() {
+    let (then, now) = ("Sun, 06 Nov 1994 08:48:37 GMT", "Sun, 06 Nov 1994 08:49:37 GMT");
+    let late = Now { monotonic_ns: 0, unix_ns: at(100) };
+    let holds = |stored: &Stored, date: &str| {
+        if_range_holds(date.as_bytes(), &stored.entry.validators(), late)
+    };
+    for (fields, date, is_held) in [
+        (format!("Last-Modified: {then}\nDate: {now}"), then, true),
+        (format!("Last-Modified: {then}\nDate: {now}"), now, false),
+        (format!("Last-Modified: {now}\nDate: {now}"), now, false),
+        (format!("Last-Modified: {then}"), then, true),
+        (format!("Last-Modified: {now}"), now, false),
+        (format!("Date: {now}"), now, false),
+        (String::new(), now, false),
+    ] {
+        let reply = stored(&format!("Cache-Control: max-age=10\n{fields}"));
+        assert_eq!(holds(&reply, date), is_held, "{fields}");
+    }
+    // Validated later, it may still be what was there before the change in its second.
+    let reply = stored(&format!("Cache-Control: max-age=10\nLast-Modified: {now}\nDate: {now}"));
+    let later = "Date: Sun, 06 Nov 1994 08:50:37 GMT";
+    let fresh = with_reply("", 304, later, |answer| reply.refreshed(answer).unwrap());
+    assert!(!holds(&fresh, now));
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub struct Entry {
     etag: Range<usize>,
     content_type: Range<usize>,
     modified_s: Option<u64>,
+    is_date_weak: bool,
     coding: Option<Coding>,
     /// Length of the file that this is a form of, bytes; `None` for what was not compressed here.
     plain_len: Option<u64>,
@@ -85,8 +86,10 @@ pub struct Received<'a> {
     pub etag: (usize, usize),
     /// Range of the value of Content-Type in `content_lines`; empty if there is none.
     pub content_type: (usize, usize),
-    /// `Last-Modified`, seconds since the epoch.
+    /// `Last-Modified`, or what stands in for it; seconds since the epoch.
     pub modified_s: Option<u64>,
+    /// True if that is no strong validator.
+    pub is_date_weak: bool,
 }
 
 /// Metadata from which an entry is built, besides its content.
@@ -131,6 +134,7 @@ impl FieldGroups {
             etag: 0..0,
             content_type: validators_end + content_type.start..validators_end + content_type.end,
             modified_s: None,
+            is_date_weak: false,
             coding: None,
             plain_len: None,
             status,
@@ -211,7 +215,8 @@ impl Entry {
 
     /// Creates an entry for a reply of another server.
     pub fn received(reply: &Received<'_>, body: Arc<[u8]>) -> Entry {
-        let Received { lines, content_lines, etag, content_type, modified_s } = *reply;
+        let Received { lines, content_lines, etag, content_type, modified_s, is_date_weak } =
+            *reply;
         let fields =
             FieldGroups { validators: lines.to_vec(), representation: content_lines.to_vec() };
         let len = body.len() as u64;
@@ -219,6 +224,7 @@ impl Entry {
         Entry {
             etag: etag.0..etag.1,
             modified_s,
+            is_date_weak,
             ..fields.into_entry(content_type, len, NO_FILE, Content::Memory(body))
         }
     }
@@ -272,7 +278,11 @@ impl Entry {
 
     /// Returns the validators that conditional requests are evaluated against.
     pub fn validators(&self) -> Validators<'_> {
-        Validators { etag: &self.fields[self.etag.clone()], modified_s: self.modified_s }
+        Validators {
+            etag: &self.fields[self.etag.clone()],
+            modified_s: self.modified_s,
+            is_date_weak: self.is_date_weak,
+        }
     }
 
     /// Returns the version of the file that this entry represents.
@@ -443,11 +453,15 @@ mod tests {
             etag: (6, 9),
             content_type: (14, 22),
             modified_s: Some(7),
+            is_date_weak: true,
         };
         let entry = Entry::received(&reply, Arc::from(*b"hello"));
         let all = [reply.lines, reply.content_lines, b"Content-Length: 5\r\n"].concat();
         assert_eq!((entry.fields_200(), entry.fields_304()), (&all[..], reply.lines));
-        assert_eq!(entry.validators(), Validators { etag: b"\"a\"", modified_s: Some(7) });
+        assert_eq!(
+            entry.validators(),
+            Validators { etag: b"\"a\"", modified_s: Some(7), is_date_weak: true }
+        );
         assert_eq!((entry.content_type(), entry.len()), (&b"text/css"[..], 5));
     }
 

@@ -16,6 +16,9 @@ pub struct Validators<'a> {
     pub etag: &'a [u8],
     /// `Last-Modified`, seconds since the epoch; `None` if HTTP cannot represent it.
     pub modified_s: Option<u64>,
+    /// True if that is no strong validator (section 8.8.2.2), however long ago it is: it stands in
+    /// for `Last-Modified`, or the representation was made in the second that it names.
+    pub is_date_weak: bool,
 }
 
 /// The conditional fields of a request: one slice per field line, as received.
@@ -71,7 +74,9 @@ pub fn if_range_holds(if_range: &[u8], validators: &Validators<'_>, now: Now) ->
     if value.starts_with(b"\"") || value.starts_with(b"W/") {
         return value == validators.etag && !value.starts_with(b"W/");
     }
-    let Some(modified_s) = validators.modified_s else { return false };
+    let Some(modified_s) = validators.modified_s.filter(|_| !validators.is_date_weak) else {
+        return false;
+    };
     parse_date_s(value) == Some(modified_s) && now.unix_ns / NS_PER_S > modified_s
 }
 
@@ -180,7 +185,8 @@ mod tests {
     const MODIFIED: &[u8] = b"Sun, 06 Nov 1994 08:49:37 GMT";
     const EARLIER: &[u8] = b"Sun, 06 Nov 1994 08:49:36 GMT";
     const LATER: &[u8] = b"Sun, 06 Nov 1994 08:49:38 GMT";
-    const OURS: Validators<'_> = Validators { etag: b"\"a,b\"", modified_s: Some(784_111_777) };
+    const OURS: Validators<'_> =
+        Validators { etag: b"\"a,b\"", modified_s: Some(784_111_777), is_date_weak: false };
 
     fn matching(if_match: &[&[u8]], if_none_match: &[&[u8]]) -> PreconditionResult {
         evaluate(&Conditions { if_match, if_none_match, ..Conditions::default() }, &OURS)
@@ -224,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_weak_tag_of_ours_matches_weakly_only() {
-        let weak = Validators { etag: b"W/\"a\"", modified_s: None };
+        let weak = Validators { etag: b"W/\"a\"", modified_s: None, ..OURS };
         let with = |conditions: Conditions<'_>| evaluate(&conditions, &weak);
         for tag in [&b"\"a\""[..], b"W/\"a\""] {
             let none_match = Conditions { if_none_match: &[tag], ..Conditions::default() };

@@ -247,6 +247,7 @@ fn with_reply<T>(
         sent_ns: part.sent_ns,
         received_ns,
         heuristic,
+        was_date_weak: false,
     })
 }
 
