@@ -23,6 +23,11 @@ impl Fields for [(&[u8], &[u8])] {
     }
 }
 
+/// Returns whether a name is one of those in `known`, in any case.
+pub(crate) fn is_one_of(name: &[u8], known: &[&[u8]]) -> bool {
+    known.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
 /// Splits lines that were written by [`push`].
 pub(crate) fn split(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     lines.split(|&byte| byte == b'\n').filter_map(|line| {

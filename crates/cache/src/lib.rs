@@ -28,4 +28,4 @@ pub use flights::{Flight, Joined, Landed};
 pub use key::write_key;
 pub use reuse::{Reuse, reuse};
 pub use selectors::Selector;
-pub use stored::{Reply, Stored};
+pub use stored::{Refreshed, Reply, Stored};

@@ -33,11 +33,12 @@ pub struct Judgement {
     pub lifetime_ns: u64,
 }
 
-/// Judges a reply. `heuristic`: fraction of the time since its last change for which a reply is
-/// fresh that does not say how long it is (section 4.2.2).
+/// Judges a reply. `is_authorized`: the request has Authorization; `heuristic`: fraction of the
+/// time since its last change for which a reply is fresh that does not say how long it is (section
+/// 4.2.2).
 #[must_use]
 pub fn judge(
-    request: &(impl Fields + ?Sized),
+    is_authorized: bool,
     status: u16,
     reply: &(impl Fields + ?Sized),
     control: &ReplyControl,
@@ -45,7 +46,7 @@ pub fn judge(
     heuristic: f32,
 ) -> Judgement {
     let received = UNIX_EPOCH + Duration::from_nanos(received_ns);
-    let policy = policy(request, status, reply, control, received, heuristic);
+    let policy = policy(is_authorized, status, reply, control, received, heuristic);
     Judgement {
         is_storable: policy.is_storable(),
         lifetime_ns: u64::try_from(policy.time_to_live(received).as_nanos()).unwrap_or(u64::MAX),
@@ -53,7 +54,7 @@ pub fn judge(
 }
 
 fn policy(
-    request: &(impl Fields + ?Sized),
+    is_authorized: bool,
     status: u16,
     reply: &(impl Fields + ?Sized),
     control: &ReplyControl,
@@ -61,7 +62,7 @@ fn policy(
     heuristic: f32,
 ) -> CachePolicy {
     let mut asked = http::Request::new(());
-    if request.value(b"authorization").is_some() {
+    if is_authorized {
         asked.headers_mut().insert(AUTHORIZATION, HeaderValue::from_static("x"));
     }
     let mut answered = http::Response::new(());

@@ -1,30 +1,23 @@
 //! A stored reply: ready to be sent, with all that was decided about it when it arrived.
 
+mod refresh;
+
 use std::sync::Arc;
 
 use weir_content::{Entry, Received};
 
 use crate::control::seconds;
-use crate::fields::{date_s, push, split};
+use crate::fields::{date_s, push};
 use crate::policy::{self, format_date};
 use crate::{Fields, ReplyControl, Selector, selectors};
+
+pub use refresh::Refreshed;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Time for which a stale reply may be sent while the origin cannot be asked, unless the reply
 /// forbids it (RFC 9111 section 4.2.4), nanoseconds after its expiry.
 pub(crate) const AWAY_NS: u64 = 24 * 3600 * SECOND_NS;
-
-/// Fields of a 304 that do not replace those of the stored reply (RFC 9111 section 3.2): they are
-/// about content that the 304 does not have, or about its way here.
-const KEPT: [&[u8]; 6] = [
-    b"content-encoding",
-    b"content-length",
-    b"content-range",
-    b"content-type",
-    b"transfer-encoding",
-    b"via",
-];
 
 /// Time between the last change of a reply without a Date and its arrival from which it was not
 /// made in the second of that change, though the clocks differ, seconds.
@@ -137,15 +130,20 @@ impl<R: Fields + ?Sized> Reply<'_, R> {
         if self.fields.value(b"set-cookie").is_some() && !control.is_public {
             return None;
         }
-        let (received_ns, heuristic) = (self.received_ns, self.heuristic);
+        let (is_authorized, received_ns) = (self.is_authorized(), self.received_ns);
+        let (status, fields) = (self.status, self.fields);
         let judged =
-            policy::judge(self.request, self.status, self.fields, control, received_ns, heuristic);
+            policy::judge(is_authorized, status, fields, control, received_ns, self.heuristic);
         let freshness = self.freshness_of(control, judged.lifetime_ns);
         // None is earlier than the end of its freshness.
         let StaleUntil { validated_ns, error_ns, .. } = freshness.stale_until_ns;
         let is_worth_it =
             validated_ns.max(error_ns) > received_ns || !conditions(self.fields).is_empty();
         (judged.is_storable && is_worth_it).then_some(freshness)
+    }
+
+    fn is_authorized(&self) -> bool {
+        self.request.value(b"authorization").is_some()
     }
 
     fn freshness_of(&self, control: &ReplyControl, lifetime_ns: u64) -> Freshness {
@@ -267,42 +265,6 @@ fn conditions(fields: &[(&[u8], &[u8])]) -> Box<[u8]> {
 }
 
 impl Stored {
-    /// Creates the reply that a 304 to its validation makes of it (RFC 9111 section 4.3.4). `None`
-    /// if the 304 is about another reply, or forbids to store it.
-    #[must_use]
-    pub fn refreshed<R: Fields + ?Sized>(&self, reply: &Reply<'_, R>) -> Option<Self> {
-        let etag = self.entry.validators().etag;
-        if reply.fields.value(b"etag").is_some_and(|other| opaque(other) != opaque(etag)) {
-            return None;
-        }
-        let is_kept = |name: &[u8]| KEPT.iter().any(|kept| name.eq_ignore_ascii_case(kept));
-        let new = || reply.fields.iter().copied().filter(|(name, _)| !is_kept(name));
-        let is_replaced = |name: &[u8]| {
-            // Its Date is that of the 304, whether that says so or not.
-            name.eq_ignore_ascii_case(b"date")
-                || new().any(|(other, _)| name.eq_ignore_ascii_case(other))
-        };
-        let fields: Vec<_> = split(self.entry.fields_206())
-            .filter(|(name, _)| !is_replaced(name))
-            .chain(new())
-            .collect();
-        let whole = Reply {
-            status: self.status,
-            status_line: &self.status_line,
-            fields: &fields,
-            // It has been through here before.
-            added: b"",
-            was_date_weak: self.entry.validators().is_date_weak,
-            ..*reply
-        };
-        let body = match self.entry.content() {
-            weir_content::Content::Memory(body) => Arc::clone(body),
-            weir_content::Content::File(_) => return None,
-        };
-        let selectors = self.selectors.clone();
-        whole.freshness().map(|freshness| whole.stored(freshness, selectors, body))
-    }
-
     /// Returns its age (RFC 9111 section 4.2.3), seconds.
     #[must_use]
     pub fn age_s(&self, now_ns: u64) -> u64 {
@@ -358,8 +320,4 @@ impl Stored {
             + self.conditions.len()
             + selectors.sum::<usize>()
     }
-}
-
-fn opaque(etag: &[u8]) -> &[u8] {
-    etag.strip_prefix(b"W/").unwrap_or(etag)
 }

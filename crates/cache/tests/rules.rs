@@ -1,13 +1,13 @@
 //! The rules of RFC 9111 and RFC 5861, each on a reply whose time is stepped.
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is a failed test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a broken expectation is a failed test")]
 
 mod fixtures;
 
 use std::sync::Arc;
 
 use fixtures::{NOW_NS, SECOND_NS, control, store, stored, with_reply};
-use weir_cache::{Reuse, Stored, reuse};
+use weir_cache::{Refreshed, Reuse, Stored, reuse};
 use weir_content::{Now, if_range_holds};
 
 fn at(s: u64) -> u64 {
@@ -180,7 +180,7 @@ fn a_304_brings_the_fields_up_to_date_but_not_the_content_s() {
     assert_eq!(&*reply.conditions, b"If-None-Match: \"v\"\r\n");
     let fields = "Cache-Control: max-age=50\nETag: \"v\"\nX-B: 2\nContent-Type: text/plain\n\
                   Content-Length: 7\nVia: 1.1 other";
-    let fresh = with_reply("", 304, fields, |answer| reply.refreshed(answer).unwrap());
+    let Refreshed::Stored(fresh) = refreshed(&reply, "", fields) else { panic!("it is fresh") };
     let lines = String::from_utf8(fresh.entry.fields_200().to_vec()).unwrap();
     for kept in ["X-A: 1\r\n", "X-B: 2\r\n", "Content-Type: text/css\r\n", "Content-Length: 5\r\n"]
     {
@@ -189,8 +189,63 @@ fn a_304_brings_the_fields_up_to_date_but_not_the_content_s() {
     assert_eq!(lines.matches("Via: ").count(), 1, "{lines}");
     assert_eq!(lines.matches("Date: ").count(), 1, "{lines}");
     assert_eq!((fresh.status, plain(&fresh, 49)), (200, Reuse::Send));
-    let other = |fields| with_reply("", 304, fields, |answer| reply.refreshed(answer).is_none());
-    assert!(other("ETag: \"w\"") && other("Cache-Control: no-store"));
+    assert!(matches!(refreshed(&reply, "", "ETag: \"w\""), Refreshed::Unstored(None)));
+    let forbidden = refreshed(&reply, "", "Cache-Control: no-store");
+    assert!(matches!(forbidden, Refreshed::Unstored(Some(_))));
+}
+
+fn refreshed(stored: &Stored, request: &str, fields: &str) -> Refreshed {
+    with_reply(request, 304, fields, |answer| stored.refreshed(answer))
+}
+
+#[test]
+fn a_304_to_one_client_s_credentials_changes_nothing_for_others() {
+    let reply = stored("Cache-Control: max-age=10\nETag: \"v\"");
+    for (request, fields) in [
+        ("Authorization: x", ""),
+        ("Authorization: x", "Cache-Control: private"),
+        ("Cookie: a=b", "Cache-Control: private"),
+    ] {
+        let Refreshed::ForClient(Some(sent)) = refreshed(&reply, request, fields) else {
+            panic!("{request} {fields}")
+        };
+        assert_eq!((plain(&sent, 0), sent.entry.len()), (Reuse::Validate, 5));
+    }
+    let other = refreshed(&reply, "Authorization: x", "ETag: \"w\"");
+    assert!(matches!(other, Refreshed::ForClient(None)));
+    for fields in ["Cache-Control: max-age=10, public", "Cache-Control: s-maxage=10"] {
+        let fresh = refreshed(&reply, "Authorization: x", fields);
+        assert!(matches!(fresh, Refreshed::Stored(_)), "{fields}");
+    }
+    assert!(matches!(refreshed(&reply, "Cookie: a=b", ""), Refreshed::Stored(_)));
+}
+
+#[test]
+fn a_304_that_is_selected_otherwise_makes_no_stored_reply_fresh() {
+    let fields = "Cache-Control: max-age=10\nETag: \"v\"\nVary: A, B";
+    let reply = store("A: 1", 200, fields).unwrap();
+    for (vary, is_alike) in [
+        ("", true),
+        ("Vary: b, a", true),
+        ("Vary: A", false),
+        ("Vary: A, B, C", false),
+        ("Vary: *", false),
+    ] {
+        match refreshed(&reply, "A: 1", vary) {
+            Refreshed::Stored(fresh) => assert!(is_alike && fresh.selectors == reply.selectors),
+            Refreshed::Unstored(Some(_)) => assert!(!is_alike, "{vary}"),
+            other => panic!("{vary} {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_304_without_a_tag_is_about_the_reply_of_its_date() {
+    let (then, later) = ("Sun, 06 Nov 1994 08:47:57 GMT", "Sun, 06 Nov 1994 08:48:57 GMT");
+    let reply = stored(&format!("Cache-Control: max-age=10\nLast-Modified: {then}"));
+    let of = |date| refreshed(&reply, "", &format!("Last-Modified: {date}"));
+    assert!(matches!(of(then), Refreshed::Stored(_)));
+    assert!(matches!(of(later), Refreshed::Unstored(None)));
 }
 
 #[test]
@@ -214,8 +269,8 @@ fn a_part_is_sent_by_date_only_where_that_is_a_strong_last_modified() {
     }
     // Validated later, it may still be what was there before the change in its second.
     let reply = stored(&format!("Cache-Control: max-age=10\nLast-Modified: {now}\nDate: {now}"));
-    let later = "Date: Sun, 06 Nov 1994 08:50:37 GMT";
-    let fresh = with_reply("", 304, later, |answer| reply.refreshed(answer).unwrap());
+    let again = refreshed(&reply, "", "Date: Sun, 06 Nov 1994 08:50:37 GMT");
+    let Refreshed::Stored(fresh) = again else { panic!("it is fresh") };
     assert!(!holds(&fresh, now));
 }
 

@@ -61,6 +61,38 @@ fn a_client_with_cookies_takes_the_cache_from_none_without() {
     assert!(is_hit(&server.get("/")));
 }
 
+#[test]
+fn a_304_to_a_password_takes_the_stored_reply_from_nobody() {
+    let origin = Origin::start(|received| {
+        if received.fields("if-none-match").is_empty() {
+            return reply_with("ETag: \"v\"\r\nCache-Control: max-age=0\r\n", b"same");
+        }
+        b"HTTP/1.1 304 Not Modified\r\nETag: \"v\"\r\nCache-Control: max-age=60\r\n\r\n".to_vec()
+    });
+    let server = caching(&origin, &[]);
+    assert_eq!(server.get("/").text(), "same");
+    let authorized = server.get_with("/", &["Authorization: Basic x"]);
+    assert_eq!((authorized.status, authorized.text()), (200, "same".into()));
+    let validated = server.get("/");
+    assert!(status(&validated).starts_with("weir; fwd=stale; fwd-status=304"));
+    assert!(is_hit(&server.get("/")));
+    assert_eq!(origin.received().len(), 3);
+}
+
+#[test]
+fn a_304_that_is_selected_by_another_field_makes_nothing_fresh() {
+    let origin = Origin::start(|received| {
+        if received.fields("if-none-match").is_empty() {
+            return reply_with("ETag: \"v\"\r\nCache-Control: max-age=0\r\n", b"same");
+        }
+        b"HTTP/1.1 304 Not Modified\r\nVary: Accept\r\nCache-Control: max-age=60\r\n\r\n".to_vec()
+    });
+    let server = caching(&origin, &[]);
+    assert_eq!(server.get("/").text(), "same");
+    assert_eq!(server.get("/").expect_field("Vary"), "Accept");
+    assert_eq!(status(&server.get_with("/", &["Accept: x/y"])), "weir; fwd=uri-miss; stored");
+}
+
 /// A client whose reload of `/`, which is stored, has reached the origin and waits at the gate.
 fn reload(server: &Server, origin: &Origin, gate: &Gate) -> Client {
     gate.open();

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use weir_cache::{Recurrence, Reply, Stored};
+use weir_cache::{Recurrence, Refreshed, Reply, Stored};
 use weir_content::{Conditions, PreconditionResult, evaluate};
 use weir_http1::forward::{ReplyFacts, ReplyPart, VIA, depends_on_client, lines_passed_on};
 use weir_http1::{HeadParser, Limits, Parse};
@@ -277,8 +277,8 @@ fn pass(
     }
 }
 
-/// Makes a stored reply fresh by the 304 to its validation. If that is about another, or forbids to
-/// store it, the reply is sent as it was, and forgotten.
+/// Makes a stored reply fresh by the 304 to its validation, and returns the one that is sent. If
+/// that is about another, it is the stored one as it was.
 fn validated(
     part: &mut CachePart,
     stale: &Arc<Stored>,
@@ -287,16 +287,35 @@ fn validated(
 ) -> Arc<Stored> {
     context.counters.proxy_cache_revalidated.one();
     let received_ns = context.unix_ns();
-    let fresh = with_reply(part, head, received_ns, context, |reply| stale.refreshed(reply));
-    let fresh = fresh.map(Arc::new);
+    let refreshed = with_reply(part, head, received_ns, context, |reply| stale.refreshed(reply));
+    let sent = |reply: Option<Stored>| reply.map_or_else(|| Arc::clone(stale), Arc::new);
     let Some(upstreams) = &mut context.upstreams else { return Arc::clone(stale) };
-    if let Some(cache) = upstreams.cache().filter(|_| fresh.is_none()) {
-        cache.remove(&part.key);
+    let flight = part.flight.take();
+    match refreshed {
+        Refreshed::Stored(fresh) => {
+            let fresh = Arc::new(fresh);
+            if let Some(flight) = flight {
+                upstreams.land(&flight, Some(Arc::clone(&fresh)));
+            }
+            fresh
+        }
+        Refreshed::ForClient(reply) => {
+            // Those who wait for it ask for themselves.
+            if let Some(flight) = flight {
+                upstreams.pass(&flight, Recurrence::Never, [].into(), received_ns);
+            }
+            sent(reply)
+        }
+        Refreshed::Unstored(reply) => {
+            if let Some(cache) = upstreams.cache() {
+                cache.remove(&part.key);
+            }
+            if let Some(flight) = flight {
+                upstreams.land(&flight, None);
+            }
+            sent(reply)
+        }
     }
-    if let Some(flight) = part.flight.take() {
-        upstreams.land(&flight, fresh.clone());
-    }
-    fresh.unwrap_or_else(|| Arc::clone(stale))
 }
 
 /// Returns whether a stored reply is sent in place of one with this status.
