@@ -33,6 +33,7 @@ mod proxy;
 mod proxy_admission;
 mod proxy_buffers;
 mod proxy_cache;
+mod proxy_cache_fronts;
 mod proxy_cache_others;
 mod proxy_chaos;
 mod proxy_peers;

@@ -12,8 +12,8 @@ use weir_accept::upstream::{Outcome, Reason};
 use weir_dispatch::readiness::{Interest, Token};
 use weir_http1::Request;
 use weir_http1::forward::ReplyPart;
-use weir_sys::socket;
 
+use super::course::Course;
 use super::forward_failure::Failure;
 use super::response::RequestInfo;
 use super::upstream_io::{exchange, outcome_of, receive_reply};
@@ -32,19 +32,21 @@ enum Progress {
     GivenUp,
 }
 
-/// Begins to forward a request without a client, as one that came with or without TLS.
+/// Begins to forward a request that a client's gives rise to, and has no client itself. Its fields
+/// tell the server what those of the client's own would: the reply may depend on that, and is for
+/// those to come who ask the same.
 pub(super) fn begin(
     request: &Request<'_>,
     head: &[u8],
-    (upstream, is_tls): (usize, bool),
+    course: Course,
     part: CachePart,
     context: &mut WorkerContext,
 ) {
     let token = context.background.vacant();
     let client = std::mem::replace(&mut context.serving, token);
     let info = RequestInfo {
-        peer: socket::UNKNOWN_PEER,
-        is_tls,
+        peer: course.peer,
+        is_tls: course.is_tls,
         began_ns: context.now_ns(),
         is_retry: false,
         fetches: 0,
@@ -53,7 +55,8 @@ pub(super) fn begin(
         endpoints: None,
         ruling: None,
     };
-    let forward = Forward::begin(request, head, info, upstream, Some(Box::new(part)), context);
+    let part = Some(Box::new(part));
+    let forward = Forward::begin(request, head, info, course.upstream, part, context);
     advance(token, Box::new(forward), context);
     context.serving = client;
 }

@@ -1,7 +1,6 @@
 //! From a request to the cache of replies: whether it is answered there, waits for the reply to
 //! another, or goes to the upstream, and what the cache then does with the reply.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weir_cache::{Found, Joined, RequestControl, Reuse, Stored, reuse, write_key};
@@ -9,6 +8,7 @@ use weir_dispatch::readiness::Token;
 use weir_http1::{Framing, Method, Request, Target, forward};
 
 use super::background;
+use super::course::Course;
 use super::head_fields::Head;
 use crate::context::WorkerContext;
 use crate::context::forwarded::{CachePart, Why};
@@ -106,22 +106,11 @@ impl Asks {
 struct Asked<'r, 'b> {
     request: &'r Request<'b>,
     head: Head<'b>,
-    upstream: usize,
-    is_tls: bool,
+    course: Course,
     key: &'r [u8],
     asks: Asks,
     /// The end of its wait for another, if it has waited.
     landing: Option<Landing>,
-}
-
-/// Where a request goes, and by what kind of client.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Course {
-    pub upstream: usize,
-    /// True if the client speaks TLS.
-    pub is_tls: bool,
-    /// Address of the client.
-    pub peer: SocketAddr,
 }
 
 /// Asks the cache about a request to an upstream. `landing`: the end of its wait for the reply to
@@ -143,7 +132,7 @@ pub(super) fn consult(
     let is_trusted = context.config.trusts_peer(peer);
     write_key(&mut key, upstream, is_tls, request.host.unwrap_or_default(), path, query);
     let (asks, head) = (Asks::of(head), Head { head, is_trusted });
-    let asked = Asked { request, head, upstream, is_tls, key: &key, asks, landing };
+    let asked = Asked { request, head, course, key: &key, asks, landing };
     let consulted = asked.consult(may_act, context);
     context.cache_key = key;
     consulted
@@ -286,10 +275,7 @@ impl Asked<'_, '_> {
             Some(Joined::Leads(flight)) => {
                 let mut part = self.part(why, true, stale);
                 part.flight = Some(flight);
-                // Nobody vouches for it.
-                part.is_trusted = false;
-                let target = (self.upstream, self.is_tls);
-                background::begin(self.request, self.head.head, target, part, context);
+                background::begin(self.request, self.head.head, self.course, part, context);
             }
             // Nobody waits in this place.
             Some(Joined::Follows) => upstreams.leave(self.key, client, serial),

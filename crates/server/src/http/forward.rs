@@ -33,7 +33,7 @@ impl Forward {
     ) -> Self {
         let config = context.config();
         let target = &config.upstreams[upstream];
-        let (close, client) = (response::closes_after(request, info, context), client_of(info));
+        let client = client_of(info);
         let request_id = context.request_id(request, info.peer);
         let logged = context.logged_with_id(request, info.peer, request_id.clone());
         let authority = target.servers[0].authority.as_bytes();
@@ -77,7 +77,7 @@ impl Forward {
             answered: Answered::of(request),
             logged,
             is_end_sent: false,
-            close,
+            close: false,
             moved_ns: now_ns,
             content_bytes: 0,
             content_bytes_max: content_bytes_max(info, &config),

@@ -8,6 +8,7 @@ mod cache_lookup;
 mod cache_store;
 pub(crate) mod connection;
 pub(crate) mod connection_io;
+mod course;
 pub(crate) mod forward;
 mod forward_content;
 mod forward_failure;

@@ -1,0 +1,64 @@
+//! The cache behind a proxy in front that is trusted: what that tells of its client's request
+//! counts for each reply, whoever the reply is fetched for.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use weir_tests::Origin;
+use weir_tests::origin::Received;
+use weir_tests::wait::until;
+
+use crate::proxy_cache::{caching, is_hit, reply_with};
+
+const TRUSTS: [&str; 2] = ["--trusted-proxy", "127.0.0.0/8"];
+
+/// Fields by which a proxy in front tells of a request that it got over TLS.
+const SECURE: [&str; 3] =
+    ["X-Forwarded-For: 192.0.2.1", "X-Forwarded-Host: shop.example", "X-Forwarded-Proto: https"];
+
+/// Starts an origin that redirects all requests to https but those that came by it, and numbers its
+/// pages.
+fn redirecting(fields: &'static str) -> Origin {
+    let count = AtomicUsize::new(0);
+    Origin::start(move |received| {
+        if received.fields("x-forwarded-proto") == ["https"] {
+            let nth = count.fetch_add(1, Ordering::Relaxed);
+            return reply_with(fields, format!("page {nth}").as_bytes());
+        }
+        b"HTTP/1.1 301 Moved Permanently\r\nCache-Control: max-age=60\r\n\
+          Location: https://shop.example/\r\nContent-Length: 0\r\n\r\n"
+            .to_vec()
+    })
+}
+
+/// Returns what the origin was told of where a request came from.
+fn told(received: &Received) -> [Vec<&str>; 4] {
+    ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"]
+        .map(|name| received.fields(name))
+}
+
+#[test]
+fn a_stale_reply_is_brought_up_to_date_as_for_its_client() {
+    let origin = redirecting("Cache-Control: max-age=0, stale-while-revalidate=60\r\n");
+    let server = caching(&origin, &TRUSTS);
+    assert_eq!(server.get_with("/", &SECURE).text(), "page 0");
+    until("it is brought up to date", || {
+        let reply = server.get_with("/", &SECURE);
+        assert_eq!(reply.status, 200);
+        reply.text() != "page 0"
+    });
+    let received = origin.received();
+    assert!(received.len() > 1 && received.iter().all(|each| told(each) == told(&received[0])));
+    assert_eq!(told(&received[0])[1], ["192.0.2.1, 127.0.0.1"]);
+}
+
+#[test]
+fn the_whole_is_fetched_for_a_part_as_for_its_client() {
+    let origin = redirecting("Cache-Control: max-age=60\r\n");
+    let server = caching(&origin, &TRUSTS);
+    let part = server.get_with("/", &[&SECURE[..], &["Range: bytes=0-3"]].concat());
+    assert_eq!((part.status, part.text()), (206, "page".into()));
+    assert!(is_hit(&server.get_with("/", &SECURE)));
+    let received = origin.received();
+    assert_eq!((received.len(), told(&received[0])[3].clone()), (1, vec!["https"]));
+    assert_eq!(told(&received[0])[1], ["192.0.2.1, 127.0.0.1"]);
+}
