@@ -341,12 +341,19 @@ impl Config {
         if self.trusted.is_empty() {
             return peer;
         }
-        let is_said = |name: &[u8]| name.eq_ignore_ascii_case(b"x-forwarded-for");
-        let said: Vec<_> = forward::lines(head)
-            .filter(|(name, _)| is_said(name))
-            .map(|(_, value)| value)
-            .collect();
+        let said: Vec<_> = said_of_client(head).collect();
         access::client(peer, said.into_iter(), |address| self.trusts(address))
+    }
+
+    /// Returns whether the client of a request with this head may remove what is stored. One that a
+    /// trusted proxy says nothing of may not: it may be anybody, and the proxy's own address would
+    /// stand for all of its clients.
+    pub(crate) fn may_purge(&self, peer: SocketAddr, head: &[u8]) -> bool {
+        let is_unsaid = self.trusts_peer(peer) && said_of_client(head).next().is_none();
+        let client = self.client_of(peer, head).filter(|_| !is_unsaid);
+        let mut networks = self.cache.iter().flat_map(|cache| &cache.purgers);
+        client
+            .is_some_and(|client| networks.any(|network| network.contains(&client.to_canonical())))
     }
 
     /// Returns whether a connection from `peer`, [`UNKNOWN_PEER`] on a Unix socket, begins with a
@@ -367,6 +374,12 @@ impl Config {
         let is_high = |part: &HighPriority| is_within(part.host.as_deref(), &part.path, host, path);
         if self.high_priority.iter().any(is_high) { Class::High } else { Class::Normal }
     }
+}
+
+/// Iterates over what proxies in front say of the client of a request with this head.
+fn said_of_client(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let is_said = |name: &[u8]| name.eq_ignore_ascii_case(b"x-forwarded-for");
+    forward::lines(head).filter(move |(name, _)| is_said(name)).map(|(_, value)| value)
 }
 
 /// An operator's error: a message that says what is wrong.

@@ -397,6 +397,18 @@ fn unsafe_requests_and_purges_remove_what_is_stored() {
     client = closed.connect();
     client.send(request("PURGE", "/a", &[]));
     assert_eq!(client.reply().status, 403);
+    // Behind a trusted proxy the client counts, and not the proxy.
+    let own = ["--cache-purge", "127.0.0.0/8", "--trusted-proxy", "127.0.0.1"];
+    let behind = caching(&origin, &own);
+    client = behind.connect();
+    for (said, expected) in [
+        ("X-Forwarded-For: 192.0.2.7", 403),
+        ("X-Forwarded-For: unknown", 403),
+        ("X-Forwarded-For: 127.0.0.2", 404),
+    ] {
+        client.send(request("PURGE", "/a", &[said]));
+        assert_eq!(client.reply().status, expected, "{said}");
+    }
 }
 
 #[test]

@@ -3,11 +3,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weir_tests::Origin;
 use weir_tests::origin::Received;
 use weir_tests::wait::until;
+use weir_tests::{Origin, Server, request};
 
-use crate::proxy_cache::{caching, is_hit, reply_with};
+use crate::proxy_cache::{caching, counting, is_hit, reply_with, status};
 
 const TRUSTS: [&str; 2] = ["--trusted-proxy", "127.0.0.0/8"];
 
@@ -36,6 +36,12 @@ fn told(received: &Received) -> [Vec<&str>; 4] {
         .map(|name| received.fields(name))
 }
 
+fn purge(server: &Server, fields: &[&str]) -> u16 {
+    let mut client = server.connect();
+    client.send(request("PURGE", "/", fields));
+    client.reply().status
+}
+
 #[test]
 fn a_stale_reply_is_brought_up_to_date_as_for_its_client() {
     let origin = redirecting("Cache-Control: max-age=0, stale-while-revalidate=60\r\n");
@@ -61,4 +67,17 @@ fn the_whole_is_fetched_for_a_part_as_for_its_client() {
     let received = origin.received();
     assert_eq!((received.len(), told(&received[0])[3].clone()), (1, vec!["https"]));
     assert_eq!(told(&received[0])[1], ["192.0.2.1, 127.0.0.1"]);
+}
+
+#[test]
+fn a_proxy_that_does_not_say_who_asks_may_not_purge() {
+    let origin = counting("Cache-Control: max-age=60\r\n");
+    let server = caching(&origin, &[&TRUSTS[..], &["--cache-purge", "127.0.0.0/8"]].concat());
+    assert_eq!(server.get("/").text(), "reply 0");
+    for fields in [&[][..], &["X-Forwarded-For: unknown"], &["X-Forwarded-For:"]] {
+        assert_eq!(purge(&server, fields), 403, "{fields:?}");
+    }
+    assert!(is_hit(&server.get("/")));
+    assert_eq!(purge(&server, &["X-Forwarded-For: 127.0.0.1"]), 200);
+    assert_eq!(status(&server.get("/")), "weir; fwd=uri-miss; stored");
 }

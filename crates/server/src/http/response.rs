@@ -177,7 +177,7 @@ pub(crate) fn answer(
             reply.end(Status::NO_CONTENT, 0);
         }
         (Method::Purge, Target::Path { path, query }) if reply.context.config.cache.is_some() => {
-            reply.purge(request.host, path, query);
+            reply.purge(request, path, query);
         }
         _ => reply.plain(Status::METHOD_NOT_ALLOWED, ALLOW),
     }
@@ -484,12 +484,9 @@ impl Reply<'_, '_> {
     }
 
     /// Removes what is stored for a target, if the client may (PURGE, by the convention of caches).
-    fn purge(&mut self, host: Option<&[u8]>, path: &[u8], query: Option<&[u8]>) {
+    fn purge(&mut self, request: &Request<'_>, path: &[u8], query: Option<&[u8]>) {
         let config = self.context.config();
-        let client = self.info.peer.ip().to_canonical();
-        let is_known = self.info.peer != socket::UNKNOWN_PEER;
-        let networks = config.cache.iter().flat_map(|cache| &cache.purgers);
-        if !is_known || !networks.into_iter().any(|network| network.contains(&client)) {
+        if !config.may_purge(self.info.peer, request.head) {
             return self.plain(Status::FORBIDDEN, b"");
         }
         let mut key = Vec::new();
@@ -497,8 +494,9 @@ impl Reply<'_, '_> {
         let upstream = rule.and_then(Rule::upstream);
         let cache = self.context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
         let removed = cache.zip(upstream).is_some_and(|(cache, upstream)| {
+            let host = request.host.unwrap_or_default();
             let mut remove = |is_tls| {
-                write_key(&mut key, upstream, is_tls, host.unwrap_or_default(), path, query);
+                write_key(&mut key, upstream, is_tls, host, path, query);
                 cache.remove(&key)
             };
             // Both, whichever of them it is sent by.
