@@ -3,6 +3,7 @@
 //! Eviction is `quick_cache`'s, as for files: S3-FIFO with ghosts, which a scan does not flush. A
 //! key's variants are evicted together. Keys come from clients, so they are hashed by SipHash.
 
+use std::cell::Cell;
 use std::hash::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -305,6 +306,20 @@ impl<W: PartialEq> Cache<W> {
         let mut flights = self.flights.lock();
         flights.outdate(key);
         self.slots.remove(key).is_some_and(|(_, slot)| !slot.variants.is_empty())
+    }
+
+    /// Removes all replies of the keys that are chosen, and those on their way; returns whether
+    /// there were any. It reads every key.
+    pub fn remove_all(&self, is_chosen: impl Fn(&[u8]) -> bool) -> bool {
+        let mut flights = self.flights.lock();
+        flights.outdate_all(&is_chosen);
+        let removed = Cell::new(false);
+        self.slots.retain(|key, slot| {
+            let is_kept = !is_chosen(key);
+            removed.set(removed.get() || !is_kept && !slot.variants.is_empty());
+            is_kept
+        });
+        removed.get()
     }
 
     /// Evicts replies of at least `bytes`, the least useful first, or all.

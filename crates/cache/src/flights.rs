@@ -113,6 +113,12 @@ impl<W: PartialEq> Flights<W> {
             pending.is_current = false;
         }
     }
+
+    /// Records the same of all keys that are chosen.
+    pub(crate) fn outdate_all(&mut self, is_chosen: impl Fn(&[u8]) -> bool) {
+        let chosen = self.pending.iter_mut().filter(|(key, _)| is_chosen(key));
+        chosen.flat_map(|(_, all)| all).for_each(|pending| pending.is_current = false);
+    }
 }
 
 impl Flight {

@@ -20,12 +20,14 @@ pub mod policy;
 mod reuse;
 mod selectors;
 mod stored;
+mod told;
 
 pub use cache::{Cache, CacheConfig, CacheTotals, Found, Recurrence, Reservation};
 pub use control::{ReplyControl, RequestControl};
 pub use fields::Fields;
 pub use flights::{Flight, Joined, Landed};
-pub use key::write_key;
+pub use key::Resource;
 pub use reuse::{Reuse, reuse};
 pub use selectors::Selector;
 pub use stored::{Refreshed, Reply, Stored};
+pub use told::Told;

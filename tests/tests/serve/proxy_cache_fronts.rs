@@ -70,6 +70,36 @@ fn the_whole_is_fetched_for_a_part_as_for_its_client() {
 }
 
 #[test]
+fn replies_to_what_is_told_to_have_come_otherwise_are_kept_apart() {
+    let origin = redirecting("Cache-Control: max-age=60\r\n");
+    let server = caching(&origin, &TRUSTS);
+    for _ in 0..2 {
+        assert_eq!(server.get("/").status, 301);
+        assert_eq!(server.get_with("/", &["X-Forwarded-Proto: http"]).status, 301);
+        assert_eq!(server.get_with("/", &SECURE).text(), "page 0");
+        let other = ["X-Forwarded-Host: other.example", "X-Forwarded-Proto: https"];
+        assert_eq!(server.get_with("/", &other).text(), "page 1");
+    }
+    assert_eq!(origin.received().len(), 4);
+}
+
+#[test]
+fn a_purge_is_for_those_who_may_behind_the_proxy_and_for_every_scheme() {
+    let origin = counting("Cache-Control: max-age=60\r\n");
+    let server = caching(&origin, &[&TRUSTS[..], &["--cache-purge", "192.0.2.0/24"]].concat());
+    let plain = ["X-Forwarded-Host: shop.example"];
+    let fill = || (server.get_with("/", &SECURE).text(), server.get_with("/", &plain).text());
+    assert_eq!(fill(), ("reply 0".into(), "reply 1".into()));
+    assert_eq!(purge(&server, &["X-Forwarded-For: 192.0.2.1, 198.51.100.1"]), 403);
+    assert_eq!(fill(), ("reply 0".into(), "reply 1".into()));
+    assert_eq!(purge(&server, &SECURE), 200);
+    assert_eq!(fill(), ("reply 2".into(), "reply 3".into()));
+    assert_eq!(purge(&server, &["X-Forwarded-For: 192.0.2.1"]), 200);
+    assert_eq!(purge(&server, &SECURE), 404);
+    assert_eq!(fill(), ("reply 4".into(), "reply 5".into()));
+}
+
+#[test]
 fn a_proxy_that_does_not_say_who_asks_may_not_purge() {
     let origin = counting("Cache-Control: max-age=60\r\n");
     let server = caching(&origin, &[&TRUSTS[..], &["--cache-purge", "127.0.0.0/8"]].concat());

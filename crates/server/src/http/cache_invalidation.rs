@@ -1,8 +1,11 @@
 //! Removes stored replies that a request has made invalid (RFC 9111 section 4.4).
 
+use weir_cache::Told;
 use weir_http1::forward::lines_passed_on;
 use weir_http1::{HeadParser, Limits, Method, Parse, Request, Target};
 
+use super::course::told;
+use super::head_fields::Head;
 use crate::context::WorkerContext;
 use crate::context::forwarded::CachePart;
 
@@ -21,10 +24,12 @@ pub(super) fn invalidate(
     let cache = context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
     let Some(cache) = cache.filter(|_| is_unsafe && (200..400).contains(&status)) else { return };
     cache.remove(&part.key);
+    let told = told(&Head { head: &part.head, is_trusted: part.is_trusted });
+    let origin = Origin { host: request.host, is_tls, told: &told };
     for (name, value) in lines_passed_on(head) {
         let names_another = name.eq_ignore_ascii_case(b"location")
             || name.eq_ignore_ascii_case(b"content-location");
-        if let Some(target) = names_another.then(|| path_of(value, &request, is_tls)).flatten() {
+        if let Some(target) = names_another.then(|| origin.path_of(value)).flatten() {
             let host_end = part.key.len() - target_len(&request);
             let key = [part.key.get(..host_end).unwrap_or_default(), target].concat();
             cache.remove(&key);
@@ -32,19 +37,35 @@ pub(super) fn invalidate(
     }
 }
 
-/// Returns the path and query of a reference to the host of a request, which came with or without
-/// TLS; `None` if it is to another.
-fn path_of<'v>(reference: &'v [u8], request: &Request<'_>, is_tls: bool) -> Option<&'v [u8]> {
-    let reference = reference.split(|&byte| byte == b'#').next()?;
-    if reference.starts_with(b"/") && !reference.starts_with(b"//") {
-        return Some(reference);
+/// Scheme and host of a request's target: as they came here, and as proxies in front tell them. The
+/// upstream may know it by either.
+struct Origin<'a> {
+    host: Option<&'a [u8]>,
+    is_tls: bool,
+    told: &'a Told,
+}
+
+impl Origin<'_> {
+    /// Returns the path and query of a reference to it; `None` if it is to another.
+    fn path_of<'v>(&self, reference: &'v [u8]) -> Option<&'v [u8]> {
+        let reference = reference.split(|&byte| byte == b'#').next()?;
+        if reference.starts_with(b"/") && !reference.starts_with(b"//") {
+            return Some(reference);
+        }
+        let (scheme, rest) = reference.split_at_checked(memchr::memchr(b':', reference)?)?;
+        let rest = rest.strip_prefix(b"://")?;
+        let (authority, path) = rest.split_at_checked(memchr::memchr(b'/', rest)?)?;
+        (self.has_scheme(scheme) && self.has_host(authority)).then_some(path)
     }
-    let host = request.host?;
-    let ours: &[u8] = if is_tls { b"https://" } else { b"http://" };
-    let (scheme, rest) = reference.split_at_checked(ours.len())?;
-    let (authority, path) = rest.split_at_checked(host.len())?;
-    let is_ours = scheme.eq_ignore_ascii_case(ours) && authority.eq_ignore_ascii_case(host);
-    (is_ours && path.starts_with(b"/")).then_some(path)
+
+    fn has_scheme(&self, scheme: &[u8]) -> bool {
+        let ours: &[u8] = if self.is_tls { b"https" } else { b"http" };
+        std::iter::once(ours).chain(self.told.schemes()).any(|it| it.eq_ignore_ascii_case(scheme))
+    }
+
+    fn has_host(&self, host: &[u8]) -> bool {
+        self.host.into_iter().chain(self.told.hosts()).any(|it| it.eq_ignore_ascii_case(host))
+    }
 }
 
 fn target_len(request: &Request<'_>) -> usize {
@@ -64,6 +85,8 @@ mod tests {
         let mut parser = HeadParser::default();
         let Parse::Complete(request) = parser.parse(head, &Limits::default()) else { panic!() };
         assert_eq!(target_len(&request), 4);
+        let nothing = Told::default();
+        let plain = Origin { host: request.host, is_tls: false, told: &nothing };
         for (reference, path) in [
             ("/x?y#z", Some("/x?y")),
             ("http://H.example:80/x", Some("/x")),
@@ -75,11 +98,24 @@ mod tests {
             ("x", None),
             ("", None),
         ] {
-            let found = path_of(reference.as_bytes(), &request, false);
+            let found = plain.path_of(reference.as_bytes());
             assert_eq!(found, path.map(str::as_bytes), "{reference}");
         }
-        let found = |reference| path_of(reference, &request, true);
+        let secure = Origin { is_tls: true, ..plain };
+        let found = |reference| secure.path_of(reference);
         assert_eq!(found(&b"HTTPS://h.example:80/x"[..]), Some(&b"/x"[..]));
         assert_eq!((found(b"http://h.example:80/x"), found(b"/y")), (None, Some(&b"/y"[..])));
+    }
+
+    #[test]
+    fn a_reference_to_the_host_that_a_proxy_in_front_tells_is_found() {
+        let mut told = Told::default();
+        told.add(b"X-Forwarded-Proto", b"https");
+        told.add(b"X-Forwarded-Host", b"shop.example");
+        let origin = Origin { host: Some(b"inner:8000"), is_tls: false, told: &told };
+        for reference in ["https://shop.example/x", "http://inner:8000/x", "/x"] {
+            assert_eq!(origin.path_of(reference.as_bytes()), Some(&b"/x"[..]), "{reference}");
+        }
+        assert_eq!(origin.path_of(b"https://other.example/x"), None);
     }
 }

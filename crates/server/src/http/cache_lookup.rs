@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use weir_cache::{Found, Joined, RequestControl, Reuse, Stored, reuse, write_key};
+use weir_cache::{Found, Joined, RequestControl, Resource, Reuse, Stored, reuse};
 use weir_dispatch::readiness::Token;
 use weir_http1::{Framing, Method, Request, Target, forward};
 
 use super::background;
-use super::course::Course;
+use super::course::{Course, told};
 use super::head_fields::Head;
 use crate::context::WorkerContext;
 use crate::context::forwarded::{CachePart, Why};
@@ -129,9 +129,10 @@ pub(super) fn consult(
     }
     let mut key = std::mem::take(&mut context.cache_key);
     let Course { upstream, is_tls, peer } = course;
-    let is_trusted = context.config.trusts_peer(peer);
-    write_key(&mut key, upstream, is_tls, request.host.unwrap_or_default(), path, query);
-    let (asks, head) = (Asks::of(head), Head { head, is_trusted });
+    let (asks, head) =
+        (Asks::of(head), Head { head, is_trusted: context.config.trusts_peer(peer) });
+    let (host, told) = (request.host.unwrap_or_default(), &told(&head));
+    Resource { upstream, is_tls, host, told, path, query }.write_key(&mut key);
     let asked = Asked { request, head, course, key: &key, asks, landing };
     let consulted = asked.consult(may_act, context);
     context.cache_key = key;

@@ -1,6 +1,7 @@
 //! From a request to a reply: its status, its fields, its body. Writes into a connection's output
 //! and touches no socket.
 
+mod purge;
 mod rule;
 
 use std::io;
@@ -8,7 +9,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use weir_cache::{Stored, write_key};
+use weir_cache::Stored;
 use weir_content::range::{self, ByteRange, Multipart, Ranges};
 use weir_content::{
     Compress, Conditions, Content, Entry, Fetch, Found, Lookup, PreconditionResult, Waiter,
@@ -25,7 +26,6 @@ use crate::context::WorkerContext;
 use crate::context::forwarded::Answered;
 use crate::context::log::{LoggedRequest, Record};
 use crate::context::output::Output;
-use crate::sites::Rule;
 use crate::sites::hosts::without_port;
 use crate::sites::ruling::Ruling;
 
@@ -481,28 +481,6 @@ impl Reply<'_, '_> {
 
     fn is_coded(&self) -> bool {
         self.stored.is_some_and(|(stored, _)| stored.is_coded)
-    }
-
-    /// Removes what is stored for a target, if the client may (PURGE, by the convention of caches).
-    fn purge(&mut self, request: &Request<'_>, path: &[u8], query: Option<&[u8]>) {
-        let config = self.context.config();
-        if !config.may_purge(self.info.peer, request.head) {
-            return self.plain(Status::FORBIDDEN, b"");
-        }
-        let mut key = Vec::new();
-        let rule = self.info.ruling.and_then(|ruling| config.rule(ruling.rule?));
-        let upstream = rule.and_then(Rule::upstream);
-        let cache = self.context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
-        let removed = cache.zip(upstream).is_some_and(|(cache, upstream)| {
-            let host = request.host.unwrap_or_default();
-            let mut remove = |is_tls| {
-                write_key(&mut key, upstream, is_tls, host, path, query);
-                cache.remove(&key)
-            };
-            // Both, whichever of them it is sent by.
-            remove(false) | remove(true)
-        });
-        self.plain(if removed { Status::OK } else { Status::NOT_FOUND }, b"");
     }
 
     fn full(&mut self, entry: &Arc<Entry>) {
