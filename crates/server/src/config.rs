@@ -17,12 +17,11 @@ use weir_cache::CacheConfig;
 use weir_content as content;
 use weir_dispatch::readiness;
 use weir_dispatch::slots::SlotSearch;
-use weir_http1::forward;
 use weir_sys::socket::UNKNOWN_PEER;
 use weir_tls::Acceptor;
 
 use crate::architecture;
-use crate::sites::access;
+use crate::sites::client::Client;
 use crate::sites::hosts::without_port;
 use crate::sites::ruling::{RuleLines, Ruling};
 use crate::sites::{ErrorPage, Rule, RuleIndex, Sites};
@@ -334,26 +333,28 @@ impl Config {
         peer != UNKNOWN_PEER && self.trusts(peer.ip())
     }
 
-    /// Returns the client of a request with this head, by what trusted proxies say; `None` if it
-    /// has no address.
-    pub(crate) fn client_of(&self, peer: SocketAddr, head: &[u8]) -> Option<IpAddr> {
-        let peer = (peer != UNKNOWN_PEER).then(|| peer.ip());
-        if self.trusted.is_empty() {
-            return peer;
+    /// Returns the client of a request with this head, by what trusted proxies say.
+    pub(crate) fn client(&self, peer: SocketAddr, head: &[u8]) -> Client {
+        match () {
+            () if peer == UNKNOWN_PEER => Client::Local,
+            () if self.trusted.is_empty() => Client::Address(peer.ip()),
+            () => Client::of(peer.ip(), head, |address| self.trusts(address)),
         }
-        let said: Vec<_> = said_of_client(head).collect();
-        access::client(peer, said.into_iter(), |address| self.trusts(address))
+    }
+
+    /// Returns the address of that client; `None` if it has none.
+    pub(crate) fn client_of(&self, peer: SocketAddr, head: &[u8]) -> Option<IpAddr> {
+        self.client(peer, head).address()
     }
 
     /// Returns whether the client of a request with this head may remove what is stored. One that a
     /// trusted proxy says nothing of may not: it may be anybody, and the proxy's own address would
     /// stand for all of its clients.
     pub(crate) fn may_purge(&self, peer: SocketAddr, head: &[u8]) -> bool {
-        let is_unsaid = self.trusts_peer(peer) && said_of_client(head).next().is_none();
-        let client = self.client_of(peer, head).filter(|_| !is_unsaid);
+        let Client::Address(client) = self.client(peer, head) else { return false };
+        let is_unsaid = self.trusts_peer(peer) && !Client::is_said(head);
         let mut networks = self.cache.iter().flat_map(|cache| &cache.purgers);
-        client
-            .is_some_and(|client| networks.any(|network| network.contains(&client.to_canonical())))
+        !is_unsaid && networks.any(|network| network.contains(&client.to_canonical()))
     }
 
     /// Returns whether a connection from `peer`, [`UNKNOWN_PEER`] on a Unix socket, begins with a
@@ -374,12 +375,6 @@ impl Config {
         let is_high = |part: &HighPriority| is_within(part.host.as_deref(), &part.path, host, path);
         if self.high_priority.iter().any(is_high) { Class::High } else { Class::Normal }
     }
-}
-
-/// Iterates over what proxies in front say of the client of a request with this head.
-fn said_of_client(head: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let is_said = |name: &[u8]| name.eq_ignore_ascii_case(b"x-forwarded-for");
-    forward::lines(head).filter(move |(name, _)| is_said(name)).map(|(_, value)| value)
 }
 
 /// An operator's error: a message that says what is wrong.

@@ -206,7 +206,13 @@ fn behind_a_trusted_proxy_the_client_is_the_one_that_it_names() {
     let trusted = ["--trusted-proxy", "127.0.0.0/8", "--client-connections", "1"];
     let server = Server::start(WEIR, &[&RARELY[..], &trusted].concat(), &root);
     let mut proxy = [server.connect(), server.connect()];
-    for said in ["X-Forwarded-For: 192.0.2.1", "X-Forwarded-For: 192.0.2.9, 192.0.2.2"] {
+    for said in [
+        "X-Forwarded-For: 192.0.2.1",
+        "X-Forwarded-For: 192.0.2.9, 192.0.2.2",
+        "X-Forwarded-For: 192.0.2.3:4711",
+        "Forwarded: for=\"[2001:db8::1]:4711\"",
+        "X-Forwarded-For: unknown",
+    ] {
         let statuses = [0, 1, 0, 1].map(|at| proxy[at].get_with("/hello.txt", &[said]).status);
         assert_eq!(statuses, [200, 200, 200, 429], "{said}");
     }

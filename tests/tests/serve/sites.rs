@@ -459,6 +459,24 @@ fn a_trusted_proxy_says_who_is_denied() {
     assert_eq!(status("X-Forwarded-For: 192.0.2.7, 198.51.100.1"), 200);
     assert_eq!(status("X-Forwarded-For: 198.51.100.1, 192.0.2.7, 127.0.0.1"), 403);
     assert_eq!(status("X-Other: 192.0.2.7"), 200);
+    for denied in [
+        "X-Forwarded-For: 192.0.2.7:4711",
+        "X-Forwarded-For: [::ffff:192.0.2.7]:4711",
+        "X-Forwarded-For: 198.51.100.1, \"192.0.2.7\", 127.0.0.1:80",
+        "Forwarded: for=198.51.100.1, for=\"192.0.2.7:4711\";proto=https",
+    ] {
+        assert_eq!(status(denied), 403, "{denied}");
+    }
+    assert_eq!(status("X-Forwarded-For: unknown"), 200);
+    server.stop_cleanly();
+    let config = write_config(
+        &root,
+        "trusted-proxy = ['127.0.0.1']\n[[route]]\npath = '/'\nallow = ['127.0.0.1']\n",
+    );
+    let server = Server::start(WEIR, &["--config", config.to_str().unwrap()], &root);
+    let status = |said: &str| server.get_with("/hello.txt", &[said]).status;
+    assert_eq!(status("X-Forwarded-For: 127.0.0.1"), 200);
+    assert_eq!(status("X-Forwarded-For: _hidden"), 403);
     server.stop_cleanly();
 }
 

@@ -87,7 +87,8 @@ pub const LOG_FIELDS: &[LogFieldRow] = &[
         LogField::Remote,
         "remote",
         "WEIR_REMOTE",
-        "address of the client, by what a `--trusted-proxy` says of it in X-Forwarded-For",
+        "address of the client, by what a `--trusted-proxy` says of it in X-Forwarded-For or \
+         Forwarded",
     ),
     row(LogField::Peer, "peer", "WEIR_PEER", "address that the connection came from"),
     row(

@@ -142,7 +142,7 @@ impl Arriving<'_, '_> {
 
     fn is_allowed(&self, rule: &Rule, config: &Config) -> bool {
         let Some(list) = &rule.access else { return true };
-        list.allows(config.client_of(self.peer, self.head))
+        list.admits(config.client(self.peer, self.head))
     }
 
     fn is_preflight(&self, asks: &Asks<'_>) -> bool {

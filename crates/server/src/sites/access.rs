@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::client::Client;
+
 /// Networks that are allowed, and networks that are denied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessList {
@@ -16,6 +18,14 @@ impl AccessList {
     #[must_use]
     pub fn new(allowed: Vec<IpNet>, denied: Vec<IpNet>) -> Option<Self> {
         (!allowed.is_empty() || !denied.is_empty()).then_some(Self { allowed, denied })
+    }
+
+    /// Returns whether a client may ask. One that a proxy does not name is as little in a network
+    /// that is allowed as one in none; whatever denies the proxy denies it too.
+    #[must_use]
+    pub fn admits(&self, client: Client) -> bool {
+        let may_be_unnamed = self.allowed.is_empty() || !matches!(client, Client::Behind(_));
+        may_be_unnamed && self.allows(client.address())
     }
 
     /// Returns whether a client may ask; `None` for one without an address. The smallest network
@@ -35,28 +45,6 @@ impl AccessList {
             (None, None) => self.allowed.is_empty(),
         }
     }
-}
-
-/// Returns the client that a request comes from, by what trusted proxies say: the last address of
-/// `X-Forwarded-For` that is none of theirs. `peer`: the other end of the connection, `None` on a
-/// Unix socket; `said`: the values of the field, in order.
-pub fn client<'a>(
-    peer: Option<IpAddr>,
-    said: impl DoubleEndedIterator<Item = &'a [u8]>,
-    is_trusted: impl Fn(IpAddr) -> bool,
-) -> Option<IpAddr> {
-    let mut client = peer?.to_canonical();
-    for value in said.rev() {
-        for address in value.rsplit(|&byte| byte == b',') {
-            if !is_trusted(client) {
-                return Some(client);
-            }
-            let text = std::str::from_utf8(address.trim_ascii()).ok();
-            // Who a proxy says nothing sensible about is nobody in particular.
-            client = text?.parse::<IpAddr>().ok()?.to_canonical();
-        }
-    }
-    Some(client)
 }
 
 #[cfg(test)]
@@ -86,20 +74,13 @@ mod tests {
     }
 
     #[test]
-    fn a_trusted_proxy_says_who_its_client_is() {
-        let trusted = |address: IpAddr| address.to_string().starts_with("10.");
-        let of = |peer: &str, said: &[&str]| {
-            let said = said.iter().map(|text| text.as_bytes());
-            client(Some(peer.parse().unwrap()), said, trusted).map(|client| client.to_string())
-        };
-        let is = |text: &str| Some(text.to_owned());
-        assert_eq!(of("192.0.2.1", &["1.1.1.1"]), is("192.0.2.1"));
-        assert_eq!(of("10.0.0.1", &["1.1.1.1"]), is("1.1.1.1"));
-        assert_eq!(of("10.0.0.1", &["6.6.6.6, 1.1.1.1, 10.0.0.2"]), is("1.1.1.1"));
-        assert_eq!(of("10.0.0.1", &["6.6.6.6", "1.1.1.1"]), is("1.1.1.1"));
-        assert_eq!(of("10.0.0.1", &["10.0.0.3"]), is("10.0.0.3"));
-        assert_eq!(of("10.0.0.1", &[]), is("10.0.0.1"));
-        assert_eq!(of("10.0.0.1", &["unknown"]), None);
-        assert_eq!(client(None, [&b"1.1.1.1"[..]].into_iter(), trusted), None);
+    fn a_client_that_is_not_named_is_in_no_network_that_is_allowed() {
+        let behind = |proxy: &str| Client::Behind(proxy.parse().unwrap());
+        let inner = list(&["10.0.0.0/8"], &[]);
+        assert!(inner.admits(Client::Address("10.0.0.1".parse().unwrap())));
+        assert!(!inner.admits(behind("10.0.0.1")) && !inner.admits(Client::Local));
+        let open = list(&[], &["192.0.2.0/24"]);
+        assert!(open.admits(behind("10.0.0.1")) && open.admits(Client::Local));
+        assert!(!open.admits(behind("192.0.2.1")));
     }
 }

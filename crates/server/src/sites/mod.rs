@@ -6,6 +6,7 @@
 //! `http/response.rs` answers by it.
 
 pub mod access;
+pub mod client;
 pub mod cors;
 pub mod hosts;
 pub mod paths;
