@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use weir_tests::server::run;
-use weir_tests::{Client, Origin, Reply, Root, Server, Setup, suite};
+use weir_tests::{Client, Origin, Reply, Root, Server, Setup, request, suite};
 
 use crate::WEIR;
 
@@ -443,6 +443,43 @@ fn replies_of_an_upstream_have_the_fields_of_their_route(setup: &Setup) {
         assert_eq!(plain.field("Cache-Control"), Some("max-age=60"));
     }
     assert_eq!(origin.received().len(), 2);
+    server.stop_cleanly();
+}
+
+#[test]
+fn a_field_that_no_reply_has_is_in_none_whoever_makes_it() {
+    let origin = Origin::start(|_| {
+        let link = "Link: </a.css>; rel=preload\r\n";
+        let hints = format!("HTTP/1.1 103 Early Hints\r\n{link}X-Kept: 1\r\n\r\n");
+        let last = format!("HTTP/1.1 200 OK\r\n{link}Content-Length: 0\r\n\r\n");
+        (hints + &last).into_bytes()
+    });
+    let root = Root::with_hello();
+    let config = write_config(
+        &root,
+        &format!(
+            "upstream = ['app={}', 'gone=http://127.0.0.1:1']\n[[site]]\nhosts = ['test.example']\n\
+             remove-header = ['Link', 'Content-Security-Policy', 'Proxy-Status', 'Accept-Ranges']\n\
+             [[site.route]]\npath = '/app'\nupstream = 'app'\n\
+             [[site.route]]\npath = '/gone'\nupstream = 'gone'\n\
+             [[site.route]]\npath = '/moved'\nredirect = '/'\n",
+            origin.url()
+        ),
+    );
+    let server = Server::start(WEIR, &["--config", config.to_str().unwrap()], &root);
+    let mut client = server.connect();
+    client.send(request("GET", "/app", &[]));
+    let hints = client.head().unwrap();
+    assert_eq!((hints.status, hints.field("X-Kept"), hints.field("Link")), (103, Some("1"), None));
+    assert_eq!((client.reply().field("Link"), origin.received().len()), (None, 1));
+    for (target, status) in [("/none", 404), ("/moved", 301), ("/gone", 502), ("/hello.txt", 200)] {
+        let reply = client.get(target);
+        assert_eq!(reply.status, status, "{target}");
+        for name in ["Content-Security-Policy", "Proxy-Status", "Accept-Ranges"] {
+            assert_eq!(reply.field(name), None, "{target}");
+        }
+        assert_eq!(reply.field("X-Content-Type-Options").is_some(), status != 200, "{target}");
+    }
     server.stop_cleanly();
 }
 

@@ -516,12 +516,12 @@ impl Exchange {
         };
         let text = text.get(..head.len).unwrap_or_default();
         match head.status {
-            101 => self.switch(text, out)?,
+            101 => self.switch(text, out, facts.removed)?,
             100..200 => {
                 self.interim_bytes += head.len;
                 // An HTTP/1.0 client knows of none (RFC 9110 section 15.2).
                 if self.client == Version::Http11 {
-                    reply::write_interim(out, text, false);
+                    reply::write_interim(out, text, facts.removed, false);
                 }
             }
             status if self.holds_head => {
@@ -537,11 +537,16 @@ impl Exchange {
         Ok(head.len - before)
     }
 
-    fn switch(&mut self, text: &[u8], out: &mut Vec<u8>) -> Result<(), ReplyError> {
+    fn switch(
+        &mut self,
+        text: &[u8],
+        out: &mut Vec<u8>,
+        removed: &[Box<[u8]>],
+    ) -> Result<(), ReplyError> {
         if !self.asked.upgrade {
             return Err(ReplyError { why: "a switch of protocols nobody asked for" });
         }
-        reply::write_interim(out, text, true);
+        reply::write_interim(out, text, removed, true);
         self.status = 101;
         self.part = ReplyPart::Tunnel;
         Ok(())

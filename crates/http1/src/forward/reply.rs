@@ -16,7 +16,8 @@ pub struct ReplyFacts<'a> {
     pub fields: &'a [u8],
     /// Field lines added to this one, each ended by CRLF.
     pub more_fields: &'a [u8],
-    /// Names of fields of the other server that are not passed on.
+    /// Names of fields that no reply has, nor an interim one: those of the other server are not
+    /// passed on.
     pub removed: &'a [Box<[u8]>],
     /// A Cache-Control line, ended by CRLF, in the place of the other server's, if the reply is no
     /// error; empty for none.
@@ -117,7 +118,7 @@ pub(super) fn write(
     if !has_date {
         out.extend_from_slice(facts.date);
     }
-    out.extend_from_slice(VIA);
+    push_via(out, facts.removed);
     // The server is the one that made the reply (RFC 9110 section 10.2.4).
     let ours = facts.fields.split_inclusive(|&byte| byte == b'\n');
     for line in ours.filter(|line| !(has_server && line.starts_with(b"Server:"))) {
@@ -141,22 +142,29 @@ pub(super) fn write(
     has_events
 }
 
-/// Appends an interim reply (RFC 9110 section 15.2); with `upgrade`, the one that changes the
-/// protocol.
-pub(super) fn write_interim(out: &mut Vec<u8>, text: &[u8], upgrade: bool) {
+/// Appends an interim reply (RFC 9110 section 15.2) without the fields `removed`; with `upgrade`,
+/// the one that changes the protocol.
+pub(super) fn write_interim(out: &mut Vec<u8>, text: &[u8], removed: &[Box<[u8]>], upgrade: bool) {
     write_status(out, text);
     let connection = Connection::of(text);
     for (name, value) in lines(text) {
         let is_upgrade = upgrade && name.eq_ignore_ascii_case(b"upgrade");
-        if is_upgrade || !(ends_here(name) || connection.nominates(name)) {
+        let ends_here = ends_here(name) || connection.nominates(name);
+        if is_upgrade || !(ends_here || is_left_out(name, removed, b"")) {
             push(out, name, value);
         }
     }
     if upgrade {
-        out.extend_from_slice(VIA);
+        push_via(out, removed);
         out.extend_from_slice(b"Connection: upgrade\r\n");
     }
     reply::end(out);
+}
+
+fn push_via(out: &mut Vec<u8>, removed: &[Box<[u8]>]) {
+    if !is_left_out(b"via", removed, b"") {
+        out.extend_from_slice(VIA);
+    }
 }
 
 /// Appends the status line, with the reason that the other server gave.

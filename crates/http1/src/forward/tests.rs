@@ -410,6 +410,20 @@ fn a_stream_of_events_is_one_that_was_asked_for() {
 }
 
 #[test]
+fn a_field_that_no_reply_has_is_in_no_interim_one_either() {
+    let removed = [b"link".to_vec().into(), b"via".to_vec().into()];
+    let facts = ReplyFacts { removed: &removed, ..FACTS };
+    let mut exchange = exchange("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut out = Vec::new();
+    let interim = "HTTP/1.1 103 Early Hints\r\nLINK: </a.css>\r\nKept: b\r\n\r\n";
+    let last = "HTTP/1.1 204 No Content\r\nLink: </a.css>\r\nDate: d\r\nVia: 1.1 c\r\n\r\n";
+    exchange.receive(format!("{interim}{last}").as_bytes(), &mut out, &facts).unwrap();
+    let expected = "HTTP/1.1 103 Early Hints\r\nKept: b\r\n\r\n\
+                    HTTP/1.1 204 No Content\r\nDate: d\r\nX-Ours: 1\r\n\r\n";
+    assert_eq!(text(&out), expected);
+}
+
+#[test]
 fn an_interim_reply_is_kept_from_an_old_client() {
     let reply = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 None\r\n\r\n";
     let (out, _) = forward(OLD, [&reply[..]], false);

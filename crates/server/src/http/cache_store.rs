@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use weir_cache::{Recurrence, Refreshed, Reply, Stored};
 use weir_content::{Conditions, PreconditionResult, evaluate};
-use weir_http1::forward::{ReplyFacts, ReplyPart, VIA, depends_on_client, lines_passed_on};
+use weir_http1::forward::{
+    ReplyFacts, ReplyPart, VIA, depends_on_client, is_left_out, lines_passed_on,
+};
 use weir_http1::{HeadParser, Limits, Parse};
 
 use super::cache_invalidation::invalidate;
@@ -105,7 +107,10 @@ impl Forward {
         let lines = config.lines(self.exchange.is_tls(), self.ruling);
         let mut fields = Vec::with_capacity(lines.fields.len() + STATUS_LINE_BYTES);
         fields.extend_from_slice(lines.fields);
-        for text in ["Cache-Status: weir; fwd=", why.text(), says, "\r\n"] {
+        let is_told = !is_left_out(b"cache-status", lines.removed, b"");
+        for text in
+            ["Cache-Status: weir; fwd=", why.text(), says, "\r\n"].iter().filter(|_| is_told)
+        {
             fields.extend_from_slice(text.as_bytes());
         }
         let unix_s = context.unix_ns() / 1_000_000_000;

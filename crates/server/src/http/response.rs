@@ -173,7 +173,7 @@ pub(crate) fn answer(
         }
         (Method::Options, _) => {
             reply.start(Status::NO_CONTENT);
-            reply.raw(ALLOW);
+            reply.lines(ALLOW, b"");
             reply.end(Status::NO_CONTENT, 0);
         }
         (Method::Purge, Target::Path { path, query }) if reply.context.config.cache.is_some() => {
@@ -546,7 +546,7 @@ impl Reply<'_, '_> {
             let unix_s = self.context.unix_ns() / 1_000_000_000;
             self.out.bytes.extend_from_slice(self.context.date.at(unix_s));
         }
-        self.raw(fields);
+        self.lines(fields, b"");
         reply::field(&mut self.out.bytes, "Content-Type", content_type);
         reply::field_u64(&mut self.out.bytes, "Content-Length", body.len() as u64);
         self.end(status, body.len() as u64);
@@ -558,7 +558,7 @@ impl Reply<'_, '_> {
     /// Writes the start of a reply whose content is a page of our own.
     fn start_own(&mut self, status: Status) {
         self.start(status);
-        self.raw(OWN_PAGE);
+        self.lines(OWN_PAGE, b"");
     }
 
     fn start(&mut self, status: Status) {
@@ -588,7 +588,12 @@ impl Reply<'_, '_> {
         }
         out.extend_from_slice(lines.for_page);
         out.extend_from_slice(cache_control);
-        reply::field_u64(out, "Age", stored.age_s(unix_ns));
+        if !is_left_out(b"age", lines.removed, b"") {
+            reply::field_u64(out, "Age", stored.age_s(unix_ns));
+        }
+        if is_left_out(b"cache-status", lines.removed, b"") {
+            return;
+        }
         // RFC 9211.
         out.extend_from_slice(b"Cache-Status: weir; ");
         out.extend_from_slice(says.as_bytes());
@@ -597,19 +602,28 @@ impl Reply<'_, '_> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Writes the field lines of an entry; of a stored reply without those that the rule leaves
-    /// out.
+    /// Writes the field lines of an entry; of a stored reply without a Cache-Control in whose place
+    /// another comes.
     fn entry_lines(&mut self, status: u16, lines: &[u8]) {
-        let config = &self.context.config;
-        let rule = config.lines(self.info.is_tls, self.info.ruling);
-        let cache_control = if status < 400 { rule.cache_control } else { b"" };
-        if self.stored.is_none() || rule.removed.is_empty() && cache_control.is_empty() {
-            return self.out.bytes.extend_from_slice(lines);
+        let rule = self.context.config.lines(self.info.is_tls, self.info.ruling);
+        let has_another = status < 400 && self.stored.is_some() && !rule.cache_control.is_empty();
+        self.lines(lines, if has_another { b"cache-control" } else { b"" });
+    }
+
+    /// Writes field lines, but for those that the rule leaves out, and any called `but`. A file in
+    /// a compressed form says so: it is not what its type says.
+    fn lines(&mut self, lines: &[u8], but: &[u8]) {
+        let rule = self.context.config.lines(self.info.is_tls, self.info.ruling);
+        let out = &mut self.out.bytes;
+        if rule.removed.is_empty() && but.is_empty() {
+            return out.extend_from_slice(lines);
         }
         for line in lines.split_inclusive(|&byte| byte == b'\n') {
             let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
-            if !is_left_out(name, rule.removed, cache_control) {
-                self.out.bytes.extend_from_slice(line);
+            let is_form = self.stored.is_none() && name.eq_ignore_ascii_case(b"content-encoding");
+            let is_out = is_left_out(name, rule.removed, b"") || name.eq_ignore_ascii_case(but);
+            if is_form || !is_out {
+                out.extend_from_slice(line);
             }
         }
     }

@@ -36,7 +36,7 @@ pub(crate) struct RuleLines<'a> {
     pub for_page: &'a [u8],
     /// The Cache-Control line of a reply that is no error.
     pub cache_control: &'a [u8],
-    /// Names of fields of an upstream that are left out.
+    /// Names of fields that are left out: an upstream's, and those of replies made here.
     pub removed: &'a [Box<[u8]>],
 }
 
