@@ -3,60 +3,8 @@
 //! A [`Request`] borrows from the buffer it was parsed from. Values stay raw bytes: ranges and
 //! entity tags are interpreted where the content is served.
 
+use crate::method::Method;
 use crate::status::Status;
-
-/// A known request method (RFC 9110 section 9, PATCH: RFC 5789, PURGE: by the convention of
-/// caches). The caller decides which are allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each variant is its own name")]
-pub enum Method {
-    Get,
-    Head,
-    Options,
-    Post,
-    Put,
-    Delete,
-    Connect,
-    Trace,
-    Patch,
-    Purge,
-}
-
-impl Method {
-    /// Returns the method as written on the wire.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Head => "HEAD",
-            Self::Options => "OPTIONS",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Delete => "DELETE",
-            Self::Connect => "CONNECT",
-            Self::Trace => "TRACE",
-            Self::Patch => "PATCH",
-            Self::Purge => "PURGE",
-        }
-    }
-
-    /// Parses a method. Methods are case-sensitive.
-    pub(crate) fn from_bytes(token: &[u8]) -> Option<Self> {
-        Some(match token {
-            b"GET" => Self::Get,
-            b"HEAD" => Self::Head,
-            b"OPTIONS" => Self::Options,
-            b"POST" => Self::Post,
-            b"PUT" => Self::Put,
-            b"DELETE" => Self::Delete,
-            b"CONNECT" => Self::Connect,
-            b"TRACE" => Self::Trace,
-            b"PATCH" => Self::Patch,
-            b"PURGE" => Self::Purge,
-            _ => return None,
-        })
-    }
-}
 
 /// The protocol version. HTTP/1.2 to HTTP/1.9 count as 1.1 (RFC 9110 section 2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -239,16 +187,6 @@ pub enum Parse<'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_method_reads_back_as_itself() {
-        let names = "GET HEAD OPTIONS POST PUT DELETE CONNECT TRACE PATCH PURGE";
-        for name in names.split(' ') {
-            assert_eq!(Method::from_bytes(name.as_bytes()).map(Method::as_str), Some(name));
-        }
-        assert_eq!(Method::from_bytes(b"get"), None);
-        assert_eq!(Method::from_bytes(b""), None);
-    }
 
     #[test]
     fn lines_keeps_the_first_four() {

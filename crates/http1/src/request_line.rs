@@ -2,10 +2,11 @@
 
 use crate::authority::is_host_and_port;
 use crate::grammar::{is_tchar, is_token};
-use crate::request::{Limits, Method, RequestError, Target, Version};
+use crate::method::Method;
+use crate::request::{Limits, RequestError, Target, Version};
 use crate::status::Status;
 
-/// Maximum length of a method. No registered method is half as long.
+/// Maximum length of a method. The longest of the registry has half of it, and one byte.
 const METHOD_BYTES_MAX: usize = 32;
 
 /// The longest tail of a well-formed line after the target.

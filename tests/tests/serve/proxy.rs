@@ -463,6 +463,29 @@ fn nothing_smuggled_reaches_the_origin() {
 }
 
 #[test]
+fn methods_of_the_registry_pass_and_are_no_server_of_files() {
+    let origin = Origin::echo();
+    let server = proxy(&origin, &[]);
+    let mut client = server.connect();
+    let methods = ["PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK"];
+    for method in methods.iter().chain(&["REPORT", "SEARCH", "ACL", "PATCH", "QUERY"]) {
+        client.send(request(method, "/a", &["Content-Length: 2"]) + "hi");
+        assert_eq!(client.reply().text(), format!("{method} /a HTTP/1.1\nhi"));
+    }
+    assert_eq!(origin.connections(), 1);
+    server.stop_cleanly();
+    let root = Root::with_hello();
+    let server = Server::start(WEIR, &[], &root);
+    let mut client = server.connect();
+    for method in methods {
+        client.send(request(method, "/hello.txt", &[]));
+        assert_eq!(client.reply().status, 501, "{method}");
+    }
+    assert_eq!(client.get("/hello.txt").text(), "hello");
+    server.stop_cleanly();
+}
+
+#[test]
 fn options_that_make_no_sense_get_one_sentence() {
     for (options, sentence) in [
         (&["proxy"][..], "URL"),

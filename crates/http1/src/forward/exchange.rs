@@ -6,9 +6,10 @@ use super::fields::push_trailers;
 use super::reply::{self, ReplyFacts, ReplyHead, Shown};
 use super::request::{self, Asked, RequestFacts};
 use crate::body::Body;
+use crate::method::Method;
 use crate::proxy_protocol;
 use crate::reply_parser::{BodyEnd, HEAD_BYTES_MAX, PrematureEnd, ReplyError};
-use crate::request::{Framing, Method, Request, RequestError, Version};
+use crate::request::{Framing, Request, RequestError, Version};
 
 /// Maximum number of bytes of a request that wait to be sent to the other server.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
@@ -355,8 +356,7 @@ impl Exchange {
     /// content.
     #[must_use]
     pub fn is_harmless(&self) -> bool {
-        let is_idempotent = !matches!(self.method, Method::Post | Method::Patch | Method::Connect);
-        is_idempotent && !self.body_begun && self.body.is_done()
+        self.method.is_idempotent() && !self.body_begun && self.body.is_done()
     }
 
     /// Returns whether nothing of a reply has arrived.

@@ -8,9 +8,10 @@ use super::fields::{
     is_selective, lines, push,
 };
 use crate::grammar::elements;
+use crate::method::Method;
 use crate::proxy_protocol::{Endpoints, Version};
 use crate::reply;
-use crate::request::{self, Framing, Method, Request, Target};
+use crate::request::{self, Framing, Request, Target};
 
 /// What a forwarded request says besides what its client said.
 #[derive(Clone, Copy, Debug)]

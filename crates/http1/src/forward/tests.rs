@@ -424,6 +424,17 @@ fn a_field_that_no_reply_has_is_in_no_interim_one_either() {
 }
 
 #[test]
+fn methods_of_the_registry_are_forwarded_and_sent_again_if_they_may_be() {
+    for (method, may_repeat) in [("PROPFIND", true), ("MKCOL", true), ("LOCK", false)] {
+        let mut exchange = exchange(&format!("{method} /a HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let line = format!("{method} /a HTTP/1.1\r\n");
+        assert!(text(exchange.unsent()).starts_with(&line), "{method}");
+        exchange.note_sent(1);
+        assert_eq!(exchange.may_repeat(), may_repeat, "{method}");
+    }
+}
+
+#[test]
 fn an_interim_reply_is_kept_from_an_old_client() {
     let reply = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 None\r\n\r\n";
     let (out, _) = forward(OLD, [&reply[..]], false);

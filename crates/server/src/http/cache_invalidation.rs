@@ -2,7 +2,7 @@
 
 use weir_cache::Told;
 use weir_http1::forward::lines_passed_on;
-use weir_http1::{HeadParser, Limits, Method, Parse, Request, Target};
+use weir_http1::{HeadParser, Limits, Parse, Request, Target};
 
 use super::course::told;
 use super::head_fields::Head;
@@ -20,7 +20,7 @@ pub(super) fn invalidate(
 ) {
     let mut parser = HeadParser::default();
     let Parse::Complete(request) = parser.parse(&part.head, &Limits::default()) else { return };
-    let is_unsafe = !matches!(request.method, Method::Get | Method::Head | Method::Options);
+    let is_unsafe = !request.method.is_safe();
     let cache = context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
     let Some(cache) = cache.filter(|_| is_unsafe && (200..400).contains(&status)) else { return };
     cache.remove(&part.key);

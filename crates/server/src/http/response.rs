@@ -179,6 +179,7 @@ pub(crate) fn answer(
         (Method::Purge, Target::Path { path, query }) if reply.context.config.cache.is_some() => {
             reply.purge(request, path, query);
         }
+        (Method::Other(_), _) => reply.plain(Status::NOT_IMPLEMENTED, b""),
         _ => reply.plain(Status::METHOD_NOT_ALLOWED, ALLOW),
     }
     Answer::Written
