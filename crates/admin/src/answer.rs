@@ -20,6 +20,8 @@ pub(crate) fn answer(
         return Reply::misdirected();
     }
     match request.method {
+        // It speaks no TLS (RFC 9110 section 7.4).
+        _ if request.is_https => Reply::line(Status::BAD_REQUEST, "not an https resource"),
         Method::Get | Method::Head => {
             let path = std::str::from_utf8(request.target.path()).unwrap_or_default();
             let query = match request.target {
@@ -82,6 +84,7 @@ mod tests {
             ("GET", "http://localhost/healthz", 200),
             ("GET", "/etc/passwd", 404),
             ("GET", "/%2e%2e/healthz", 404),
+            ("GET", "https://localhost/healthz", 400),
             ("POST", "/healthz", 405),
             ("PUT", "/none", 405),
             ("TRACE", "/healthz", 405),

@@ -70,6 +70,7 @@ impl<'b> Fields<'b> {
         Ok(Request {
             method: line.method,
             target: line.target,
+            is_https: line.is_https,
             version: line.version,
             keep_alive: self.connection.keep_alive(line.version),
             framing,

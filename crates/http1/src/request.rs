@@ -27,7 +27,8 @@ pub enum Target<'b> {
         /// The part after the first `?`, without it.
         query: Option<&'b [u8]>,
     },
-    /// `*`, from OPTIONS only; or any target of CONNECT.
+    /// `*`, from OPTIONS only, also as a URI with neither path nor query (RFC 9112 section 3.2.4);
+    /// or any target of CONNECT.
     Asterisk,
 }
 
@@ -90,6 +91,9 @@ pub struct Request<'b> {
     pub method: Method,
     /// The target.
     pub target: Target<'b>,
+    /// True if the target has the scheme https: it must then have come by a secured connection, or
+    /// by a trusted proxy (RFC 9110 section 7.4), which is the caller's to check.
+    pub is_https: bool,
     /// The version.
     pub version: Version,
     /// True if the client wants the connection to stay open (RFC 9112 section 9.3).

@@ -19,6 +19,8 @@ pub(crate) struct RequestLine<'b> {
     pub(crate) target: Target<'b>,
     /// The authority of an absolute-form target, which takes precedence over Host.
     pub(crate) authority: Option<&'b [u8]>,
+    /// True if an absolute-form target has the scheme https.
+    pub(crate) is_https: bool,
     pub(crate) version: Version,
     /// The whole line without its CRLF.
     pub(crate) bytes: &'b [u8],
@@ -54,8 +56,8 @@ impl<'b> RequestLine<'b> {
             return Err(TARGET_TOO_LONG);
         }
         let method = Method::from_bytes(method).ok_or(UNKNOWN_METHOD)?;
-        let (target, authority) = parse_target(method, target)?;
-        Ok(Self { method, target, authority, version, bytes })
+        let Absolute { target, authority, is_https } = parse_target(method, target)?;
+        Ok(Self { method, target, authority, is_https, version, bytes })
     }
 }
 
@@ -109,16 +111,22 @@ fn parse_version(bytes: &[u8]) -> Result<Version, RequestError> {
     }
 }
 
-type TargetAndAuthority<'b> = (Target<'b>, Option<&'b [u8]>);
+/// A target, with what one in absolute-form says besides.
+struct Absolute<'b> {
+    target: Target<'b>,
+    authority: Option<&'b [u8]>,
+    is_https: bool,
+}
 
-fn parse_target(method: Method, target: &[u8]) -> Result<TargetAndAuthority<'_>, RequestError> {
+fn parse_target(method: Method, target: &[u8]) -> Result<Absolute<'_>, RequestError> {
+    let plain = |target| Absolute { target, authority: None, is_https: false };
     if !is_target(target) {
         return Err(RequestError::bad("forbidden byte in target"));
     }
     match (method, target) {
-        (Method::Connect, [_, ..]) | (Method::Options, b"*") => Ok((Target::Asterisk, None)),
-        (_, [b'/', ..]) => Ok((split_query(target), None)),
-        _ => parse_absolute(target).ok_or(RequestError::bad("malformed target")),
+        (Method::Connect, [_, ..]) | (Method::Options, b"*") => Ok(plain(Target::Asterisk)),
+        (_, [b'/', ..]) => Ok(plain(split_query(target))),
+        _ => parse_absolute(method, target).ok_or(RequestError::bad("malformed target")),
     }
 }
 
@@ -130,13 +138,22 @@ fn is_target(target: &[u8]) -> bool {
     target.iter().fold(true, |good, &byte| good & byte.is_ascii_graphic() & (byte != b'#'))
 }
 
-/// Parses `http://host[:port][/path][?query]` (RFC 9112 section 3.2.2).
-fn parse_absolute(target: &[u8]) -> Option<TargetAndAuthority<'_>> {
-    let (scheme, rest) = target.split_at_checked(b"http://".len())?;
+/// Parses `http://host[:port][/path][?query]`, or the same with https (RFC 9112 section 3.2.2). The
+/// URI of a whole server, as OPTIONS asks for, has neither path nor query (section 3.2.4).
+fn parse_absolute(method: Method, target: &[u8]) -> Option<Absolute<'_>> {
+    let scheme_len = memchr::memchr(b':', target)?;
+    let (scheme, rest) = target.split_at_checked(scheme_len)?;
+    let is_https = scheme.eq_ignore_ascii_case(b"https");
+    let rest = rest.strip_prefix(b"://")?;
     let end = memchr::memchr2(b'/', b'?', rest).unwrap_or(rest.len());
     let (authority, path_and_query) = rest.split_at_checked(end)?;
-    let valid = scheme.eq_ignore_ascii_case(b"http://") && is_host_and_port(authority);
-    valid.then(|| (split_query(path_and_query), Some(authority)))
+    let is_valid = is_https || scheme.eq_ignore_ascii_case(b"http");
+    let target = match method {
+        Method::Options if path_and_query.is_empty() => Target::Asterisk,
+        _ => split_query(path_and_query),
+    };
+    let absolute = Absolute { target, authority: Some(authority), is_https };
+    (is_valid && is_host_and_port(authority)).then_some(absolute)
 }
 
 fn split_query(target: &[u8]) -> Target<'_> {
@@ -178,9 +195,29 @@ mod tests {
         assert_eq!(path("GET HTTP://a:80/b?c HTTP/1.1"), (&b"/b"[..], Some(&b"c"[..])));
         assert_eq!(path("GET http://[::1]?c HTTP/1.1"), (&b"/"[..], Some(&b"c"[..])));
         assert_eq!(parse("GET http://a:80/ HTTP/1.1").unwrap().authority, Some(&b"a:80"[..]));
-        for bad in ["http:///b", "http://u@a/", "https://a/", "ftp://a/", "http:/a", "a", "a:80"] {
+        for bad in
+            ["http:///b", "http://u@a/", "https:///b", "ftp://a/", "http:/a", "a", "a:80", "://a/"]
+        {
             assert_eq!(parse(&format!("GET {bad} HTTP/1.1")).err(), Some(400), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn absolute_form_says_whether_it_is_secured() {
+        let is_https = |target: &str| parse(&format!("GET {target} HTTP/1.1")).unwrap().is_https;
+        assert!(is_https("https://a/") && is_https("HTTPS://a:443/b?c"));
+        assert!(!is_https("http://a/") && !is_https("/https://a/"));
+        assert_eq!(path("GET https://a:443/b?c HTTP/1.1"), (&b"/b"[..], Some(&b"c"[..])));
+        assert_eq!(parse("GET https://a HTTP/1.1").unwrap().authority, Some(&b"a"[..]));
+    }
+
+    #[test]
+    fn the_uri_of_a_whole_server_is_an_asterisk() {
+        let line = parse("OPTIONS http://a:80 HTTP/1.1").unwrap();
+        assert_eq!((line.target, line.authority), (Target::Asterisk, Some(&b"a:80"[..])));
+        assert_eq!(path("OPTIONS http://a/ HTTP/1.1"), (&b"/"[..], None));
+        assert_eq!(path("OPTIONS http://a? HTTP/1.1"), (&b"/"[..], Some(&b""[..])));
+        assert_eq!(path("PROPFIND http://a HTTP/1.1"), (&b"/"[..], None));
     }
 
     #[test]

@@ -486,6 +486,37 @@ fn methods_of_the_registry_pass_and_are_no_server_of_files() {
 }
 
 #[test]
+fn a_request_for_a_whole_server_stays_one() {
+    let origin = Origin::echo();
+    let server = proxy(&origin, &[]);
+    let mut client = server.connect();
+    for (target, expected) in
+        [("*", "*"), ("http://a", "*"), ("http://a/", "/"), ("http://a?b", "/?b"), ("/", "/")]
+    {
+        client.send(request("OPTIONS", target, &[]));
+        assert_eq!(client.reply().text(), format!("OPTIONS {expected} HTTP/1.1\n"), "{target}");
+    }
+    server.stop_cleanly();
+}
+
+#[test]
+fn an_https_resource_is_asked_for_by_a_secured_connection_or_a_trusted_proxy() {
+    let origin = Origin::echo();
+    let ask = |options: &[&str]| {
+        let server = proxy(&origin, options);
+        let mut client = server.connect();
+        client.send(request("GET", "https://test.example/a", &[]));
+        let reply = client.reply();
+        server.stop_cleanly();
+        reply
+    };
+    assert_eq!(ask(&[]).status, 400);
+    assert!(origin.received().is_empty());
+    assert_eq!(ask(&["--trusted-proxy", "127.0.0.1"]).text(), "GET /a HTTP/1.1\n");
+    assert_eq!(origin.received()[0].fields("X-Forwarded-Proto"), ["https"]);
+}
+
+#[test]
 fn options_that_make_no_sense_get_one_sentence() {
     for (options, sentence) in [
         (&["proxy"][..], "URL"),

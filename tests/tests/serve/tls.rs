@@ -515,7 +515,12 @@ fn a_plain_address_redirects_to_the_one_with_tls_which_says_to_stay() {
     let wanted = format!("https://test.example:{}/a%20b?c", address.port());
     assert_eq!((redirected.status, redirected.expect_field("Location")), (308, &*wanted));
     assert_eq!(redirected.field("Strict-Transport-Security"), None);
+    // That of a whole server has no path (RFC 9112 section 3.2.4).
+    client.send(request("OPTIONS", "*", &[]));
+    let whole = format!("https://test.example:{}", address.port());
+    assert_eq!(client.reply().expect_field("Location"), whole);
     let mut client = Client::connect_tls(tls, &site.clients, NAMES[0]);
+    assert_eq!(client.get("https://test.example/hello.txt").text(), "hello");
     let served = client.get("/hello.txt");
     assert_eq!(served.text(), "hello");
     assert_eq!(served.field("Strict-Transport-Security"), Some("max-age=31536000"));

@@ -213,7 +213,7 @@ fn write_origin(
         out.extend_from_slice(host);
         out.push(b'"');
     }
-    let scheme: &[u8] = if facts.is_tls { b"https" } else { b"http" };
+    let scheme: &[u8] = if facts.is_tls || request.is_https { b"https" } else { b"http" };
     out.extend_from_slice(b";proto=");
     out.extend_from_slice(scheme);
     reply::end(out);

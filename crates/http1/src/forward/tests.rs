@@ -435,6 +435,24 @@ fn methods_of_the_registry_are_forwarded_and_sent_again_if_they_may_be() {
 }
 
 #[test]
+fn a_request_for_a_whole_server_is_passed_on_as_one() {
+    for target in ["*", "http://a", "HTTP://a"] {
+        let exchange = exchange(&format!("OPTIONS {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let expected = format!("OPTIONS * HTTP/1.1\r\nHost: a\r\n{ORIGIN}\r\n");
+        assert_eq!(text(exchange.unsent()), expected, "{target}");
+    }
+}
+
+#[test]
+fn an_https_resource_is_told_as_one() {
+    let exchange = exchange("GET https://b/c HTTP/1.1\r\nHost: a\r\n\r\n");
+    let sent = text(exchange.unsent());
+    assert!(sent.starts_with("GET /c HTTP/1.1\r\nHost: b\r\n"), "{sent}");
+    assert!(sent.contains("X-Forwarded-Proto: https\r\n"), "{sent}");
+    assert!(sent.contains(";host=\"b\";proto=https\r\n"), "{sent}");
+}
+
+#[test]
 fn an_interim_reply_is_kept_from_an_old_client() {
     let reply = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 None\r\n\r\n";
     let (out, _) = forward(OLD, [&reply[..]], false);

@@ -360,7 +360,7 @@ impl Reply<'_, '_> {
 
     /// Redirects to the same target at the address with TLS; the method stays the same.
     fn redirect_to_tls(&mut self, request: &Request<'_>) {
-        let (Some(host), Target::Path { path, query }) = (request.host, request.target) else {
+        let Some(host) = request.host.filter(|_| request.method != Method::Connect) else {
             return self.plain(Status::BAD_REQUEST, b"");
         };
         let port = self.context.config.tls_port;
@@ -370,10 +370,13 @@ impl Reply<'_, '_> {
             line.push(b':');
             line.extend_from_slice(itoa::Buffer::new().format(port).as_bytes());
         }
-        line.extend_from_slice(path);
-        if let Some(query) = query {
-            line.push(b'?');
-            line.extend_from_slice(query);
+        // That of an asterisk has no path (RFC 9112 section 3.2.4).
+        if let Target::Path { path, query } = request.target {
+            line.extend_from_slice(path);
+            if let Some(query) = query {
+                line.push(b'?');
+                line.extend_from_slice(query);
+            }
         }
         line.extend_from_slice(b"\r\n");
         self.plain(Status::PERMANENT_REDIRECT, &line);

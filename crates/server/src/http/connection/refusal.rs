@@ -20,6 +20,11 @@ impl Connection {
         input: &[u8],
         context: &mut WorkerContext,
     ) -> ControlFlow<Flow> {
+        if request.is_https && !self.is_secured(context) {
+            context.counters.refused_requests.one();
+            let refused = Refused::Request(request);
+            return ControlFlow::Break(self.refuse(Status::BAD_REQUEST, refused, context));
+        }
         if context.clients.is_some() {
             self.charge_client(request, input, context)?;
         }
@@ -27,6 +32,12 @@ impl Connection {
         let by_rule = context.config.sites.is_some()
             && !response::must_use_tls(self.peer, self.is_tls, context);
         if by_rule { self.pass_gate(request, input, context) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Returns whether a request for an https resource may come by this connection (RFC 9110
+    /// section 7.4): it is secured, or that of a trusted proxy.
+    fn is_secured(&self, context: &WorkerContext) -> bool {
+        self.is_tls || context.config.trusts_peer(self.peer)
     }
 
     /// Refuses the connection with a 503, whether a request has arrived or not.
