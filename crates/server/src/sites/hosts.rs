@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::paths::next_byte;
+
 /// Maximum length of a name, bytes (RFC 1035 section 2.3.4). A longer one is of no site.
 const NAME_BYTES_MAX: usize = 255;
 
@@ -104,19 +106,22 @@ impl<T: Copy> HostTable<T> {
     }
 
     /// Returns the value of the host that a request names, with or without a port: `uri-host [ ":"
-    /// port ]` of RFC 9110 section 7.2. Allocates nothing.
+    /// port ]` of RFC 9110 section 7.2. Upper case and percent-encodings make no difference (RFC
+    /// 3986 section 6.2.2). Allocates nothing.
     pub fn find(&self, host: &[u8]) -> Option<T> {
-        let name = without_port(host);
+        let (mut room, mut len) = ([0; NAME_BYTES_MAX], 0);
+        let mut rest = without_port(host);
+        while let Some((byte, after)) = next_byte(rest) {
+            *room.get_mut(len)? = byte.to_ascii_lowercase();
+            len += 1;
+            rest = after;
+        }
+        let name = room.get(..len)?;
         if let Some(address) = address_of(name) {
             return self.of_address(address);
         }
         let name = name.strip_suffix(b".").unwrap_or(name);
-        let mut lower = [0; NAME_BYTES_MAX];
-        let lower = lower.get_mut(..name.len())?;
-        lower.copy_from_slice(name);
-        lower.make_ascii_lowercase();
-        let lower: &[u8] = lower;
-        self.names.get(lower).or_else(|| self.of_parent(lower)).copied()
+        self.names.get(name).or_else(|| self.of_parent(name)).copied()
     }
 
     fn of_parent(&self, name: &[u8]) -> Option<&T> {
@@ -211,6 +216,10 @@ mod tests {
             ("x.b.example", Some(2)),
             ("x.y.b.example", Some(2)),
             ("c.b.example", Some(3)),
+            ("%61.ex%41mple:80", Some(0)),
+            ("a%2Eexample", Some(0)),
+            ("a.example%2e", Some(0)),
+            ("%61%zz.example", Some(1)),
             ("example", None),
             (".example", None),
             ("a.example.com", None),
@@ -229,6 +238,7 @@ mod tests {
             ("[2001:DB8:0:0::1]:443", Some(1)),
             ("[::ffff:192.0.2.1]", Some(0)),
             ("[::1]", Some(2)),
+            ("192.0.2.%31", Some(0)),
             ("192.0.2.10", None),
             ("192.0.2", None),
             ("[::2]", None),

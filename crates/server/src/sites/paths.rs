@@ -102,7 +102,7 @@ fn needs_decoding(raw: &[u8]) -> bool {
 }
 
 /// Takes the first byte, decoded. A `%` without two digits stands for itself.
-fn next_byte(raw: &[u8]) -> Option<(u8, &[u8])> {
+pub(super) fn next_byte(raw: &[u8]) -> Option<(u8, &[u8])> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     if let [b'%', high, low, rest @ ..] = raw
         && let (Some(high), Some(low)) = (digit(*high), digit(*low))
