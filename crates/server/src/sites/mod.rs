@@ -22,7 +22,7 @@ use weir_http1::Status;
 use access::AccessList;
 use cors::Cors;
 use hosts::{AllowedHosts, HostPattern, HostTable};
-use paths::{PathPattern, plain};
+use paths::{PathPattern, cut_parameters, plain};
 use template::Template;
 use users::Users;
 use verifier::Verifier;
@@ -180,6 +180,14 @@ struct SiteRoutes {
     otherwise: RuleIndex,
 }
 
+impl SiteRoutes {
+    /// Returns the rule for a path in its plain form.
+    fn route(&self, path: &[u8]) -> RuleIndex {
+        let found = self.routes.iter().find(|(pattern, _)| pattern.matches(path));
+        found.map_or(self.otherwise, |(_, index)| *index)
+    }
+}
+
 impl Sites {
     /// Creates the sites of a server: the default one, and others by their hosts.
     ///
@@ -250,8 +258,8 @@ impl Sites {
     /// Finds the rule for a request. `room`: a buffer for the path's plain form.
     ///
     /// # Errors
-    /// The status of the answer: no site has the host, or the path has `.` or `..` where routes
-    /// differ by path.
+    /// The status of the answer: no site has the host; or the path has `.` or `..` where routes
+    /// differ by path, or parameters by which they differ.
     pub fn find(
         &self,
         host: Option<&[u8]>,
@@ -273,8 +281,14 @@ impl Sites {
         if plain.has_dots {
             return Err(Status::BAD_REQUEST);
         }
-        let found = site.routes.iter().find(|(pattern, _)| pattern.matches(plain.path));
-        Ok(found.map_or(site.otherwise, |(_, index)| *index))
+        let (found, has_parameters) = (site.route(plain.path), plain.has_parameters);
+        if has_parameters {
+            cut_parameters(room);
+            if site.route(room) != found {
+                return Err(Status::BAD_REQUEST);
+            }
+        }
+        Ok(found)
     }
 
     /// Returns a rule.
@@ -411,6 +425,25 @@ mod tests {
         let plain = Site { hosts: Vec::new(), routes: Vec::new(), otherwise: rule(Status::OK) };
         let plain = Sites::new(plain, Vec::new()).unwrap();
         assert_eq!(found(&plain, None, "/x/../a"), Status::OK);
+    }
+
+    #[test]
+    fn a_path_that_takes_another_route_without_its_parameters_takes_none() {
+        let (sites, b) = (sites(), Some("b.example"));
+        for path in ["/a;x", "/a;x/b", "/;x/a", "/a/b;x", "/a/b%3bx/", "/%61;/b"] {
+            assert_eq!(found(&sites, b, path), Status::BAD_REQUEST, "{path}");
+        }
+        for (path, wanted) in [
+            ("/x;y", Status::GONE),
+            ("/ab;x/a", Status::GONE),
+            ("/a/c;x", Status::NOT_FOUND),
+            ("/a/c/;x=/b", Status::NOT_FOUND),
+        ] {
+            assert_eq!(found(&sites, b, path), wanted, "{path}");
+        }
+        let whole = Site { hosts: Vec::new(), routes: Vec::new(), otherwise: rule(Status::OK) };
+        let whole = Sites::new(whole, Vec::new()).unwrap();
+        assert_eq!(found(&whole, None, "/a;x"), Status::OK);
     }
 
     #[test]

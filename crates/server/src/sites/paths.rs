@@ -4,7 +4,8 @@
 //! A path is compared in its plain form: percent-encodings decoded, repeated slashes merged. An
 //! encoded slash separates too, since some servers take it for one. Servers differ on what `.` and
 //! `..` mean; no client sends them, since they are resolved before (RFC 3986 section 5.2.4), and a
-//! path that has them is for no route.
+//! path that has them is for no route. They differ on parameters (`/a;x`, section 3.3) as well: a
+//! path that would take another route without its own is for none either.
 
 /// The requests that a route is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,13 +72,15 @@ pub struct Plain<'a> {
     pub path: &'a [u8],
     /// True if a part between slashes is `.` or `..`, parameters aside.
     pub has_dots: bool,
+    /// True if a part may have parameters; the path is then built in the room.
+    pub has_parameters: bool,
 }
 
 /// Returns the plain form of the path of a request target. One that is plain is borrowed as it is;
 /// otherwise it is built in `room`.
 pub fn plain<'a>(raw: &'a [u8], room: &'a mut Vec<u8>) -> Plain<'a> {
     if !needs_decoding(raw) {
-        return Plain { path: raw, has_dots: false };
+        return Plain { path: raw, has_dots: false, has_parameters: false };
     }
     room.clear();
     let mut rest = raw;
@@ -88,14 +91,29 @@ pub fn plain<'a>(raw: &'a [u8], room: &'a mut Vec<u8>) -> Plain<'a> {
         }
     }
     let has_dots = room.split(|&byte| byte == b'/').any(is_dots);
-    Plain { path: room, has_dots }
+    let has_parameters = memchr::memchr(b';', room).is_some();
+    Plain { path: room, has_dots, has_parameters }
 }
 
-/// Returns whether a path may differ from its plain form, or have dots.
+/// Cuts the parameters off the parts of a path in its plain form, which it still has then.
+pub(super) fn cut_parameters(path: &mut Vec<u8>) {
+    let (mut is_parameter, mut previous) = (false, 0);
+    path.retain(|&byte| {
+        is_parameter = byte == b';' || is_parameter && byte != b'/';
+        let is_kept = !is_parameter && (byte, previous) != (b'/', b'/');
+        if is_kept {
+            previous = byte;
+        }
+        is_kept
+    });
+}
+
+/// Returns whether a path may differ from its plain form, or have dots or parameters.
 fn needs_decoding(raw: &[u8]) -> bool {
     let mut previous = 0;
     raw.iter().any(|&byte| {
-        let is_special = byte == b'%' || previous == b'/' && matches!(byte, b'/' | b'.');
+        let is_special =
+            matches!(byte, b'%' | b';') || previous == b'/' && matches!(byte, b'/' | b'.');
         previous = byte;
         is_special
     })
@@ -169,6 +187,25 @@ mod tests {
             let plain = plain(raw.as_bytes(), &mut room);
             assert_eq!((plain.path, plain.has_dots), (path.as_bytes(), false));
         }
+    }
+
+    #[test]
+    fn parameters_are_cut_off_every_part() {
+        for (raw, cut) in [
+            ("/a;x", "/a"),
+            ("/a;x=1;y/b;z", "/a/b"),
+            ("/;x/a", "/a"),
+            ("/a/;/b", "/a/b"),
+            ("/a%3Bx%2fb", "/a/b"),
+            ("/;", "/"),
+            ("/a/;x", "/a/"),
+        ] {
+            let mut room = Vec::new();
+            assert!(plain(raw.as_bytes(), &mut room).has_parameters, "{raw}");
+            cut_parameters(&mut room);
+            assert_eq!(room, cut.as_bytes(), "{raw}");
+        }
+        assert!(!plain(b"/a%20b", &mut Vec::new()).has_parameters);
     }
 
     proptest! {
