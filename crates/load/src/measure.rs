@@ -185,6 +185,11 @@ impl TimeHistogram {
         if self.0.is_empty() { 0 } else { self.0.value_at_quantile(quantile) }
     }
 
+    /// Returns the time at `quantile` (0 to 1), nanoseconds; `None` if empty.
+    pub fn known_at(&self, quantile: f64) -> Option<u64> {
+        (self.count() > 0).then(|| self.at(quantile))
+    }
+
     /// Returns the mean, nanoseconds; 0 if empty.
     pub fn mean(&self) -> f64 {
         if self.0.is_empty() { 0.0 } else { self.0.mean() }

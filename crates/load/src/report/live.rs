@@ -65,8 +65,8 @@ pub fn view(live: &LiveView, width: usize) -> Vec<String> {
         ("starts", starts(live)),
         ("replies", replies(live)),
         ("history", history(live, width)),
-        ("1 s", response(live.last.response_p50_ns, live.last.response_p99_ns)),
-        ("run", response(all.response.at(0.5), all.response.at(0.99))),
+        ("1 s", response(&live.last)),
+        ("run", quantiles(all.response.known_at(0.5), all.response.known_at(0.99)).into()),
         ("client", client(live)),
         ("errors", errors(&all.counts.errors)),
     ];
@@ -90,14 +90,13 @@ pub fn line(interval: &Interval, running_audit: &RunningAudit) -> String {
     };
     let invalid = if running_audit.reasons().is_empty() { "" } else { "  INVALID so far" };
     format!(
-        "{:>5} s  {planned}  started {:.1}/s  replies {:.1}/s  errors {}  p50 {:.3} ms  \
-         p99 {:.3} ms  lag p99 {:.3} ms  open {}  cpu {:.0} %{invalid}",
+        "{:>5} s  {planned}  started {:.1}/s  replies {:.1}/s  errors {}  {}  \
+         lag p99 {:.3} ms  open {}  cpu {:.0} %{invalid}",
         interval.second + 1,
         rate(counts.started),
         rate(counts.replies),
         errors(&counts.errors).join(", "),
-        ms(second.response_p50_ns),
-        ms(second.response_p99_ns),
+        response(&second).join("  "),
         ms(second.lag_p99_ns),
         interval.open,
         cpu_percent(interval.cpu_ns, interval.length_ns, input)
@@ -151,8 +150,18 @@ fn block(share: f64) -> char {
     BLOCKS.get((share * top as f64).round() as usize).copied().unwrap_or(' ')
 }
 
-fn response(p50_ns: u64, p99_ns: u64) -> Vec<String> {
-    vec![format!("p50 {:.3} ms", ms(p50_ns)), format!("p99 {:.3} ms", ms(p99_ns))]
+/// Renders the response times of a second: a second without replies has none, and is not one in
+/// which the server was quick.
+fn response(second: &SecondSummary) -> Vec<String> {
+    let known = |time_ns| (second.counts.replies > 0).then_some(time_ns);
+    quantiles(known(second.response_p50_ns), known(second.response_p99_ns)).into()
+}
+
+fn quantiles(p50_ns: Option<u64>, p99_ns: Option<u64>) -> [String; 2] {
+    let shown = |time_ns: Option<u64>| {
+        time_ns.map_or_else(|| "-".to_owned(), |time_ns| format!("{:.3} ms", ms(time_ns)))
+    };
+    [format!("p50 {}", shown(p50_ns)), format!("p99 {}", shown(p99_ns))]
 }
 
 fn client(live: &LiveView) -> Vec<String> {
@@ -304,6 +313,18 @@ errors    3 reply-timeout";
                         reply-timeout  p50 49.021 ms  p99 98.042 ms  lag p99 0.020 ms  open 12  \
                         cpu 25 %";
         assert_eq!(line(&fixtures::interval(4), &running_audit), expected);
+    }
+
+    #[test]
+    fn a_second_without_replies_has_no_times() {
+        let silent = Interval { second: 1, length_ns: 1_000_000_000, ..Interval::default() };
+        let mut live = live(false, 1);
+        live.add(&silent);
+        let lines = view(&live, 80);
+        assert!(lines.iter().any(|line| line == "1 s       p50 -  p99 -"), "{lines:?}");
+        assert!(lines.iter().any(|line| line.starts_with("run       p50 49.021 ms")), "{lines:?}");
+        let shown = line(&silent, &live.running_audit);
+        assert!(shown.contains("  p50 -  p99 -  lag p99"), "{shown}");
     }
 
     #[test]

@@ -102,6 +102,10 @@ fn times(out: &mut String, run: &RunReport<'_>) -> Result {
 }
 
 fn row(out: &mut String, name: &str, times: &TimeHistogram) -> Result {
+    if times.count() == 0 {
+        let dashes = ["        -"; 6].join(" ");
+        return writeln!(out, "  {name:<9} {:>8} {dashes}", 0);
+    }
     write!(out, "  {name:<9} {:>8} {:>9.3}", times.count(), times.mean() / 1e6)?;
     [0.5, 0.9, 0.99, 0.999]
         .into_iter()
@@ -292,6 +296,9 @@ Valid: the client kept up.
     #[test]
     fn an_empty_run_is_shown_without_infinities() {
         let text = text(false, &RunOutcome::default());
+        let none =
+            "  response         0         -         -         -         -         -         -";
+        assert!(text.contains(none), "{text}");
         assert!(text.contains("Errors by kind: none") && text.contains("INVALID: Nothing"));
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     }

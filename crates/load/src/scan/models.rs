@@ -30,9 +30,9 @@ fn replies(point: Point, goodput_per_s: f64) -> PointResult {
         started_per_s: point.rate,
         goodput_per_s: goodput_per_s.min(point.rate),
         requests: (point.rate * point.duration_ns as f64 / 1e9) as u64,
-        response_p50_ns: 1_000_000,
-        response_p99_ns: if goodput_per_s < point.rate { 900_000_000 } else { 5_000_000 },
-        response_max_ns: 1_000_000_000,
+        response_p50_ns: Some(1_000_000),
+        response_p99_ns: Some(if goodput_per_s < point.rate { 900_000_000 } else { 5_000_000 }),
+        response_max_ns: Some(1_000_000_000),
         ..PointResult::default()
     }
 }
@@ -162,7 +162,7 @@ fn errors_alone_are_a_knee() {
 #[test]
 fn a_limit_of_the_response_time_is_a_knee() {
     let model = |point: Point| PointResult {
-        response_p99_ns: (point.rate * 1_000.0) as u64,
+        response_p99_ns: Some((point.rate * 1_000.0) as u64),
         ..replies(point, f64::INFINITY)
     };
     let plan = ScanPlan { p99_ns_max: 3_000_000, ..ScanPlan::default() };
@@ -261,6 +261,31 @@ fn an_interrupted_scan_is_unfinished() {
     let measured = scan.report(point, replies(point, 1e9));
     assert!(measured.held && measured.valid());
     assert_eq!(scan.summary().search_result, SearchResult::Unfinished);
+}
+
+#[test]
+fn a_rate_without_replies_has_no_response_times() {
+    let dead = |point: Point| {
+        let mut result = replies(point, if point.rate > 1_000.0 { 0.0 } else { point.rate });
+        if result.goodput_per_s == 0.0 {
+            (result.response_p50_ns, result.response_p99_ns) = (None, None);
+            result.response_max_ns = None;
+        }
+        result
+    };
+    let scan = scan(ScanPlan::default(), dead);
+    let summary = scan.summary();
+    let last = summary.rows.last().unwrap();
+    assert_eq!(
+        (last.response_p50_ns, last.response_p99_ns, last.response_max_ns),
+        (None, None, None)
+    );
+    assert!(
+        summary.to_json()["rows"].as_array().unwrap().last().unwrap()["response_p99_ns"].is_null()
+    );
+    let line = scan.measured().iter().find(|each| each.result.goodput_per_s == 0.0).unwrap();
+    assert!(line.to_text().contains("p99 -, errors"), "{}", line.to_text());
+    assert!(!summary.to_text(80).contains(" 0.00 "), "{}", summary.to_text(80));
 }
 
 #[test]

@@ -49,12 +49,12 @@ pub struct PointResult {
     pub requests: u64,
     /// Failed requests, by kind.
     pub errors: Errors,
-    /// Median response time, nanoseconds; 0 without replies, as the next two.
-    pub response_p50_ns: u64,
+    /// Median response time, nanoseconds; `None` without replies, as the next two.
+    pub response_p50_ns: Option<u64>,
     /// 99th percentile of the response time, nanoseconds.
-    pub response_p99_ns: u64,
+    pub response_p99_ns: Option<u64>,
     /// Longest response time, nanoseconds.
-    pub response_max_ns: u64,
+    pub response_max_ns: Option<u64>,
     /// 99th percentile of the lag, nanoseconds.
     pub lag_p99_ns: u64,
     /// CPU share of this client's busiest thread in its busiest second, 0 to 1.
@@ -78,9 +78,9 @@ impl PointResult {
             goodput_per_s: per_s(outcome.good_in_schedule as f64),
             requests: counts.planned + counts.abandoned,
             errors: counts.errors,
-            response_p50_ns: response.at(0.5),
-            response_p99_ns: response.at(0.99),
-            response_max_ns: response.max(),
+            response_p50_ns: response.known_at(0.5),
+            response_p99_ns: response.known_at(0.99),
+            response_max_ns: response.known_at(1.0),
             lag_p99_ns: outcome.times.lag.at(0.99),
             cpu_share: busiest.fold(0.0, f64::max),
             invalid,
@@ -93,14 +93,16 @@ impl PointResult {
     }
 
     /// Returns whether the server held the rate: enough goodput, few errors, and the response time
-    /// within the plan's limit. False for an invalid run, and for one without arrivals.
+    /// within the plan's limit. False for an invalid run, for one without arrivals, and, with a
+    /// limit, for one without a response time.
     pub(super) fn holds(&self, plan: &ScanPlan) -> bool {
         let due_per_s = self.planned_per_s * plan.requests_per_arrival;
         self.invalid.is_none()
             && due_per_s > 0.0
             && self.goodput_per_s >= plan.goodput_min * due_per_s
             && self.error_share() <= plan.errors_max
-            && (plan.p99_ns_max == 0 || self.response_p99_ns <= plan.p99_ns_max)
+            && (plan.p99_ns_max == 0
+                || self.response_p99_ns.is_some_and(|p99_ns| p99_ns <= plan.p99_ns_max))
     }
 }
 
@@ -140,7 +142,8 @@ mod tests {
     use crate::measure::{Counts, ErrorKind};
 
     fn result(goodput_per_s: f64, errors: usize) -> PointResult {
-        let mut result = PointResult { goodput_per_s, ..PointResult::default() };
+        let response_p99_ns = Some(10);
+        let mut result = PointResult { goodput_per_s, response_p99_ns, ..PointResult::default() };
         (result.planned_per_s, result.requests) = (100.0, 500);
         (0..errors).for_each(|_| result.errors.count(ErrorKind::Reset));
         result
@@ -152,9 +155,14 @@ mod tests {
         assert!(result(98.0, 5).holds(&plan));
         assert!(!result(97.9, 0).holds(&plan));
         assert!(!result(99.0, 6).holds(&plan));
-        assert!(!PointResult { response_p99_ns: 11, ..result(100.0, 0) }.holds(&plan));
+        assert!(!PointResult { response_p99_ns: Some(11), ..result(100.0, 0) }.holds(&plan));
         assert!(!PointResult { invalid: Some("lag".into()), ..result(100.0, 0) }.holds(&plan));
         assert!(!PointResult::default().holds(&plan));
+        // Without replies there is no time within a limit, even where no goodput is asked for.
+        let silent = PointResult { response_p99_ns: None, ..result(0.0, 0) };
+        let undemanding = ScanPlan { goodput_min: 0.0, ..plan };
+        assert!(!silent.holds(&undemanding));
+        assert!(silent.holds(&ScanPlan { p99_ns_max: 0, ..undemanding }));
     }
 
     #[test]

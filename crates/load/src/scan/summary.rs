@@ -39,12 +39,13 @@ pub struct RateSummary {
     /// Goodput as a share of the peak's in the same round, 0 to 1 or slightly above; `None` if no
     /// point is valid.
     pub of_peak: Option<Estimate>,
-    /// Median response time, nanoseconds; the median over the points, as the next.
-    pub response_p50_ns: u64,
+    /// Median response time, nanoseconds; the median over the points with replies, as the next.
+    /// `None` without any.
+    pub response_p50_ns: Option<u64>,
     /// 99th percentile of the response time, nanoseconds.
-    pub response_p99_ns: u64,
+    pub response_p99_ns: Option<u64>,
     /// Longest response time of all points, nanoseconds.
-    pub response_max_ns: u64,
+    pub response_max_ns: Option<u64>,
     /// Requests due, over all points.
     pub requests: u64,
     /// Failed requests by kind, over all points.
@@ -140,7 +141,10 @@ fn row(plan: &ScanPlan, measured: &[MeasuredPoint], rate: f64) -> RateSummary {
     let each = |of: fn(&PointResult) -> f64| -> Vec<f64> {
         used.iter().map(|point| of(&point.result)).collect()
     };
-    let middle_ns = |of| median(&each(of)).unwrap_or(0.0) as u64;
+    let times_ns = |of: fn(&PointResult) -> Option<u64>| -> Vec<f64> {
+        used.iter().filter_map(|point| of(&point.result)).map(|time_ns| time_ns as f64).collect()
+    };
+    let middle_ns = |of| median(&times_ns(of)).map(|time_ns| time_ns as u64);
     let mut errors = Errors::default();
     used.iter().for_each(|point| errors.add(&point.result.errors));
     let purpose = all.first().map_or(PointPurpose::Search, |point| point.point.purpose);
@@ -156,9 +160,9 @@ fn row(plan: &ScanPlan, measured: &[MeasuredPoint], rate: f64) -> RateSummary {
         held: all.iter().filter(|point| point.held).count(),
         goodput,
         of_peak: None,
-        response_p50_ns: middle_ns(|result| result.response_p50_ns as f64),
-        response_p99_ns: middle_ns(|result| result.response_p99_ns as f64),
-        response_max_ns: used.iter().map(|point| point.result.response_max_ns).max().unwrap_or(0),
+        response_p50_ns: middle_ns(|result| result.response_p50_ns),
+        response_p99_ns: middle_ns(|result| result.response_p99_ns),
+        response_max_ns: used.iter().filter_map(|point| point.result.response_max_ns).max(),
         requests: used.iter().map(|point| point.result.requests).sum(),
         errors,
         invalid: all.iter().find_map(|point| point.result.invalid.clone()),

@@ -55,11 +55,11 @@ impl MeasuredPoint {
             (None, false) => "not held".into(),
         };
         format!(
-            "{} {:>9}/s: goodput {:>9}/s, p99 {} ms, errors {} %: {end}",
+            "{} {:>9}/s: goodput {:>9}/s, p99 {}, errors {} %: {end}",
             point.purpose.name(),
             figure(point.rate),
             figure(result.goodput_per_s),
-            ms(result.response_p99_ns),
+            or_dash(result.response_p99_ns.map(|p99_ns| format!("{} ms", ms(p99_ns)))),
             percent(result.error_share()),
         )
     }
@@ -117,8 +117,8 @@ impl ScanSummary {
                 or_dash(row.goodput.map(|goodput| figure(goodput.value))),
                 or_dash(interval.map(|interval| range(interval, figure))),
                 or_dash(of_peak),
-                ms(row.response_p50_ns),
-                ms(row.response_p99_ns),
+                or_dash(row.response_p50_ns.map(ms)),
+                or_dash(row.response_p99_ns.map(ms)),
                 percent(row.error_share()),
                 held(row),
             );
