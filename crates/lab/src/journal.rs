@@ -89,6 +89,10 @@ pub struct Session {
     pub command: String,
     /// Version of this program.
     pub version: String,
+    /// Checksum and length of its executable: builds of one version differ. `None` in older runs,
+    /// and if it could not be read.
+    #[serde(default)]
+    pub build: Option<String>,
     /// The machine.
     pub machine: Machine,
     /// The testbed.

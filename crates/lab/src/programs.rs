@@ -1,7 +1,11 @@
 //! Installed programs: their paths and versions. Knows none of them by name.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use flate2::Crc;
 
 /// Directories of servers that are not on an ordinary user's search path.
 const ALSO: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
@@ -27,6 +31,20 @@ pub fn version_of(program: &Path, flags: &[&str]) -> Option<String> {
     version_in(&String::from_utf8_lossy(&text))
 }
 
+/// Returns the checksum (CRC-32) and the length of a program's file, which tell builds of a version
+/// apart; `None` if it cannot be read.
+pub fn build_of(program: &Path) -> Option<String> {
+    let mut file = File::open(program).ok()?;
+    let mut sum = Crc::new();
+    let mut block = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut block).ok()? {
+            0 => return Some(format!("{:08x}, {} bytes", sum.sum(), file.metadata().ok()?.len())),
+            read => sum.update(block.get(..read)?),
+        }
+    }
+}
+
 fn version_in(text: &str) -> Option<String> {
     let line = text.lines().find(|line| line.contains(|c: char| c.is_ascii_digit()))?;
     let mut words = line.split([' ', '/', ')']).map(|word| word.trim_start_matches("httperf-"));
@@ -43,6 +61,19 @@ mod tests {
     fn a_shell_is_found_and_what_is_not_there_is_not() {
         assert!(find("sh").is_some_and(|file| file.ends_with("sh")));
         assert_eq!(find("no-such-program-anywhere"), None);
+    }
+
+    #[test]
+    fn builds_differ_by_their_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let build = |bytes: &[u8]| {
+            let file = dir.path().join("program");
+            std::fs::write(&file, bytes).unwrap();
+            build_of(&file).unwrap()
+        };
+        assert_eq!(build(b"123456789"), "cbf43926, 9 bytes");
+        assert_ne!(build(b"123456780"), build(b"123456789"));
+        assert_eq!(build_of(&dir.path().join("none")), None);
     }
 
     #[test]

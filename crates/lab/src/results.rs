@@ -7,12 +7,13 @@ use crate::analysis::{self, Input};
 use crate::catalogue;
 use crate::experiment::Experiment;
 use crate::findings::Findings;
-use crate::journal::{self, RunSetup};
+use crate::journal::{self, RunSetup, Session};
 use crate::plan::{self, Task};
 use crate::record::{Key, Line};
 use crate::report;
 use crate::run;
 use crate::setup_summary;
+use crate::testbed::SideDescription;
 
 /// Analyses the run in a folder and returns its findings.
 ///
@@ -101,6 +102,7 @@ fn warnings(set_up: &RunSetup, lines: &[Line], planned: &[Key]) -> Vec<String> {
         warnings.extend(session.missing.iter().cloned());
     }
     warnings.dedup();
+    warnings.extend(changed(&set_up.sessions, lines));
     if !set_up.complete {
         let has_line = |key: &&Key| {
             lines.iter().any(|line| match line {
@@ -117,6 +119,54 @@ fn warnings(set_up: &RunSetup, lines: &[Line], planned: &[Key]) -> Vec<String> {
         ));
     }
     warnings
+}
+
+/// Says what changed between the sessions in which a run was measured; `None` if nothing did.
+fn changed(sessions: &[Session], lines: &[Line]) -> Option<String> {
+    type Fact = fn(&Session) -> Option<String>;
+    let facts: [(&str, Fact); 6] = [
+        ("the version of weir", |session| Some(session.version.clone())),
+        ("the build of weir", |session| session.build.clone()),
+        ("the other programs", |session| Some(format!("{:?}", session.programs))),
+        ("the kind of testbed", |session| Some(format!("{:?}", session.testbed.mode))),
+        ("the processors or addresses of a side", |Session { testbed, .. }| {
+            let side = |side: &SideDescription| format!("{:?} {:?}", side.cpus, side.addresses);
+            Some(format!("{} {}", side(&testbed.server), side(&testbed.client)))
+        }),
+        ("the machine or its kernel", |Session { machine, .. }| {
+            Some(format!("{:?} {:?}", machine.cpu_model, machine.kernel_release))
+        }),
+    ];
+    let used = used(sessions, lines);
+    let differs = |(_, fact): &&(&str, Fact)| {
+        let known: Vec<String> = used.iter().filter_map(|session| fact(session)).collect();
+        known.windows(2).any(|pair| pair[0] != pair[1])
+    };
+    let names: Vec<&str> = facts.iter().filter(differs).map(|(name, _)| *name).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "The run was measured in {} parts, and between them changed: {}. Medians and ratios \
+             are of both.",
+            used.len(),
+            names.join(", ")
+        )
+    })
+}
+
+/// Returns the sessions in which a point was measured. Times are UTC and of one form, so that their
+/// texts are in their order.
+fn used<'a>(sessions: &'a [Session], lines: &[Line]) -> Vec<&'a Session> {
+    let began = |line: &Line| match line {
+        Line::Point(point) => Some(point.began.clone()),
+        Line::Failed(_) | Line::Capacity(_) | Line::Calls(_) => None,
+    };
+    let points: Vec<String> = lines.iter().filter_map(began).collect();
+    let ends = sessions.iter().skip(1).map(|next| Some(&next.began)).chain([None]);
+    let spans = sessions.iter().zip(ends);
+    let has_point = |(session, end): &(&Session, Option<&String>)| {
+        points.iter().any(|at| *at >= session.began && end.is_none_or(|end| at < end))
+    };
+    spans.filter(has_point).map(|(session, _)| session).collect()
 }
 
 /// Returns the set-up, as names and values.
@@ -148,4 +198,62 @@ fn rows(run: &RunSetup, lines: &[Line]) -> Vec<(String, String)> {
     rows.extend(setup_summary::testbed(&last.testbed));
     rows.extend(setup_summary::traces(lines));
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::record::Point;
+    use crate::testbed::{Description, Mode};
+
+    fn session(began: &str, build: Option<&str>) -> Session {
+        let side = || SideDescription {
+            cpus: vec![0],
+            addresses: Vec::new(),
+            interface: "lo".to_owned(),
+            rps_cpus: None,
+            sysctl: std::collections::BTreeMap::new(),
+        };
+        Session {
+            began: began.to_owned(),
+            ended: None,
+            command: "weir lab run x".to_owned(),
+            version: "1.0.0".to_owned(),
+            build: build.map(str::to_owned),
+            machine: Machine::default(),
+            testbed: Description {
+                mode: Mode::Loopback,
+                warnings: Vec::new(),
+                server: side(),
+                client: side(),
+                mtu: None,
+            },
+            programs: Vec::new(),
+            missing: Vec::new(),
+        }
+    }
+
+    fn point(began: &str) -> Line {
+        Line::Point(Box::new(Point { began: began.to_owned(), ..Point::default() }))
+    }
+
+    #[test]
+    fn a_run_of_two_builds_or_testbeds_says_so() {
+        let lines = [point("2026-01-01T10:01:00Z"), point("2026-01-01T12:01:00Z")];
+        let first = session("2026-01-01T10:00:00Z", Some("a"));
+        let with = |second: Session| changed(&[first.clone(), second], &lines);
+        let same = session("2026-01-01T12:00:00Z", Some("a"));
+        assert_eq!(with(same.clone()), None);
+        assert_eq!(with(Session { build: None, ..same.clone() }), None, "it is not known");
+        let mut other = Session { build: Some("b".to_owned()), ..same.clone() };
+        other.testbed.mode = Mode::Namespaces;
+        let said = with(other.clone()).unwrap();
+        let expected = "in 2 parts, and between them changed: the build of weir, the kind of \
+                        testbed. ";
+        assert!(said.contains(expected), "{said}");
+        // Nothing was measured in a part that began after the last point.
+        let after = Session { began: "2026-01-01T13:00:00Z".to_owned(), ..other };
+        assert_eq!(changed(&[first.clone(), same, after], &lines), None);
+    }
 }

@@ -27,6 +27,7 @@ use crate::experiment::{
 };
 use crate::journal::{self, Journal, Request, Session};
 use crate::plan::{self, NamedExperiment, Step, Task};
+use crate::programs;
 use crate::record::{Failed, Line};
 use crate::servers;
 use crate::testbed::{Testbed, TestbedOptions};
@@ -214,6 +215,7 @@ pub fn run(
         ended: None,
         command: request.command.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        build: programs::build_of(&request.weir),
         machine: crate::machine::machine(),
         testbed: description,
         programs,
