@@ -89,10 +89,15 @@ impl Load {
 }
 
 /// Admission of requests to one server, for all loops together. `T` says whose a request is.
+///
+/// Each loop reads the clock once per iteration, so that one may come with an earlier time than
+/// another did before it. Here no time passes twice: an earlier one is taken for the latest.
 pub struct Admission<T> {
     policy: Box<dyn InFlightPolicy>,
     queue_policy: Box<dyn QueuePolicy>,
     target_ns: u64,
+    /// The latest time that a loop has come with.
+    latest_ns: u64,
     in_flight: usize,
     /// Requests that wait, by class.
     queues: [Queue<T>; 2],
@@ -121,6 +126,7 @@ impl<T> Admission<T> {
             policy: config.policy(),
             queue_policy: config.queue_policy(),
             target_ns: config.target_ns,
+            latest_ns: 0,
             in_flight: 0,
             queues: [Queue::new(), Queue::new()],
             departures: Departures::new(),
@@ -136,6 +142,7 @@ impl<T> Admission<T> {
 
     /// Admits a request, queues it or refuses it. [`Admission::next`] must follow.
     pub fn arrive(&mut self, now_ns: u64, asked: Asked, whose: T) -> Arrived {
+        let now_ns = self.advance(now_ns);
         let waiting = self.waiting();
         if !self.queue_policy.admits(now_ns, asked, waiting) {
             self.refused[1] += 1;
@@ -159,6 +166,7 @@ impl<T> Admission<T> {
     /// Has a request keep its place whose client has gone, after a wait of `waited_ns` in all,
     /// because the server is at work for it. [`Admission::next`] must follow.
     pub fn depart(&mut self, now_ns: u64, waited_ns: u64, whose: T) -> Departure {
+        let now_ns = self.advance(now_ns);
         self.departures.add(now_ns, waited_ns, whose)
     }
 
@@ -169,6 +177,7 @@ impl<T> Admission<T> {
 
     /// Records the end of a request that had a place. [`Admission::next`] must follow.
     pub fn complete(&mut self, now_ns: u64, took_ns: u64, outcome: Outcome) {
+        let now_ns = self.advance(now_ns);
         let (in_flight, waiting) = (self.in_flight, self.waiting());
         if waiting > 0 {
             self.contended_ns = Some(now_ns);
@@ -188,6 +197,7 @@ impl<T> Admission<T> {
     /// place. To be called until it returns `None`, after every other call that changes anything,
     /// and at [`Admission::due_ns`].
     pub fn next(&mut self, now_ns: u64) -> Option<Granted<T>> {
+        let now_ns = self.advance(now_ns);
         if let Some(whose) = self.departures.take_excess(now_ns, self.policy.limit()) {
             return Some(Granted::Recall(whose));
         }
@@ -213,6 +223,12 @@ impl<T> Admission<T> {
         let (whose, _) = queue.pop_oldest()?;
         self.refused[usize::from(reason == Reason::Excess)] += 1;
         Some(Granted::Refusal(whose, reason))
+    }
+
+    /// Returns the time of a call by a loop whose clock is at `now_ns`.
+    fn advance(&mut self, now_ns: u64) -> u64 {
+        self.latest_ns = self.latest_ns.max(now_ns);
+        self.latest_ns
     }
 
     /// Gives a place to one of those that wait.
@@ -403,6 +419,33 @@ mod tests {
         }
         assert!(refused.is_sorted() && refused[0] == 200, "{refused:?}");
         assert!((3..=6).contains(&admission.waiting()), "{}", admission.waiting());
+    }
+
+    /// Number of requests that may wait after a second in which each of some loops completes one
+    /// request per millisecond, by clocks that are behind by this many milliseconds.
+    fn waiting_allowed_of_loops(behind_ms: &[u64]) -> usize {
+        let mut admission = admission(1);
+        admission.arrive(0, Asked::default(), 0);
+        waits(admission.arrive(0, Asked::default(), 1));
+        for ms in 100..1100 {
+            for behind_ms in behind_ms {
+                let now_ns = (ms - behind_ms) * MS;
+                admission.arrive(now_ns, Asked::default(), 1);
+                admission.complete(now_ns, MS, Outcome::Answered);
+                while admission.next(now_ns).is_some() {}
+            }
+        }
+        admission.waiting_allowed()
+    }
+
+    #[test]
+    fn the_rate_is_that_of_all_loops_however_far_their_clocks_are_apart() {
+        for behind_ms in [&[0; 4], &[0, 1, 2, 3], &[3, 0, 2, 1], &[0, 9, 0, 9]] {
+            let allowed = waiting_allowed_of_loops(behind_ms);
+            // Four per millisecond, for a hundred milliseconds.
+            assert!((380..=420).contains(&allowed), "{behind_ms:?}: {allowed}");
+        }
+        assert!((95..=105).contains(&waiting_allowed_of_loops(&[0])));
     }
 
     #[test]
