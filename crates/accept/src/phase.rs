@@ -3,6 +3,11 @@
 
 use crate::{Decision, Inspect, PhaseOutcome, Share};
 
+/// Maximum number of connections of one phase that are refused for lack of memory. Where clients
+/// connect again at once, such a phase would not end before there is memory, which is found when
+/// others are served.
+const LACKS_MAX: u64 = 64;
+
 /// The kernel's information about an accepted connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
@@ -43,6 +48,8 @@ pub struct AcceptPhase {
     pub outcome: PhaseOutcome,
     /// Connections accepted for service.
     taken: u64,
+    /// Connections refused for lack of memory.
+    lacks: u64,
     /// Time after which no refusal begins: connections to be served come after the refused, and
     /// have half of the time.
     refuse_until_ns: u64,
@@ -64,6 +71,9 @@ impl AcceptPhase {
     /// Returns whether another connection may be accepted; `clock_ns` is called only when time
     /// matters. With `serves_later`, accepted connections are served after the phase.
     pub fn may_continue(&mut self, serves_later: bool, clock_ns: impl FnOnce() -> u64) -> bool {
+        if self.lacks >= self.decision.budget.clamp(1, LACKS_MAX) {
+            return false;
+        }
         if let Some(until_ns) = self.decision.until_ns
             && self.outcome.accepted > 0
         {
@@ -114,6 +124,13 @@ impl AcceptPhase {
             _ => self.outcome.refused += 1,
         }
         verdict
+    }
+
+    /// Records that the connection just accepted is refused for lack of memory, whatever it is.
+    pub fn note_lack(&mut self) {
+        self.outcome.accepted += 1;
+        self.outcome.refused += 1;
+        self.lacks += 1;
     }
 
     /// Judges a request on an open connection; `is_fair` is called to ask whether its source has a
@@ -206,6 +223,39 @@ mod tests {
         assert!(phase.may_continue(false, || 0) && phase.left() == 0);
         assert_eq!(phase.judge(0, None), Verdict::Excess);
         assert!(!phase.may_continue(false, || 0));
+    }
+
+    #[test]
+    fn a_phase_ends_although_each_connection_is_refused_for_lack_of_memory() {
+        for (budget, until_ns, most) in [
+            (u64::MAX, None, LACKS_MAX),
+            (1000, None, LACKS_MAX),
+            (3, None, 3),
+            (u64::MAX, Some(10 * MS), 10),
+            (0, None, 1),
+        ] {
+            let refuse = u64::from(budget == 0) * 9;
+            let decision = Decision { until_ns, refuse, ..Decision::accept(budget) };
+            let mut phase = AcceptPhase::new(decision, 0);
+            let mut lacks = 0;
+            while lacks < 2 * LACKS_MAX && phase.may_continue(false, || lacks * MS) {
+                phase.note_lack();
+                lacks += 1;
+            }
+            assert_eq!((lacks, phase.outcome.accepted, phase.outcome.refused), (most, most, most));
+        }
+    }
+
+    #[test]
+    fn those_served_count_by_the_limit_whatever_is_refused_for_lack_of_memory() {
+        let mut phase = AcceptPhase::new(Decision::accept(2), 0);
+        for _ in 0..2 {
+            assert!(phase.may_continue(false, || 0));
+            phase.judge(0, None);
+        }
+        phase.note_lack();
+        assert!(!phase.may_continue(false, || 0));
+        assert_eq!((phase.outcome.accepted, phase.outcome.refused), (3, 1));
     }
 
     #[test]

@@ -30,6 +30,7 @@ impl<M: Model> Worker<M> {
         let core = &mut self.core;
         let level = core.context.memory.level_now();
         if level >= MemoryLevel::Connections {
+            phase.note_lack();
             let is_tls = core.listeners.get(index).is_some_and(Listener::is_tls);
             return self.refuse_for_memory(fd, peer, is_tls, level);
         }
