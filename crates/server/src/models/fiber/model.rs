@@ -355,6 +355,13 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
         self.model.new_fibers.last().is_some_and(|new| new.task.at_once)
     }
 
+    /// Returns whether a deferred connection can be served now: handshakes have not used up their
+    /// share of the iteration, and there is a stack. A pause in accepting does not matter to it: it
+    /// has its slot and its descriptor, which others may wait for.
+    pub(super) fn may_serve_deferred(&mut self) -> bool {
+        !self.core.context.tls_budget.is_spent() && self.model.stacks.has_one()
+    }
+
     /// Returns a listener with a pending connection, each once per iteration.
     pub(super) fn next_ready_listener(&mut self) -> Option<usize> {
         self.model.ready_listeners.pop_front()

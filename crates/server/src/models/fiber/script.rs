@@ -65,10 +65,11 @@ fn accept<M: Mechanism>(fiber: &FiberHandle<'_, M>, index: usize) {
     fiber.borrow().finish_accept_phase(index, phase);
 }
 
-/// Works as `Worker::serve_deferred`, with a fiber of its own for each connection.
+/// Works as `Worker::serve_deferred`, with a fiber of its own for each connection: one for which
+/// there is no stack stays deferred.
 fn serve_deferred<M: Mechanism>(fiber: &FiberHandle<'_, M>) {
     let Some(until_ns) = fiber.borrow().refuse_stale() else { return };
-    while !fiber.is_paused() && fiber.borrow().serve_newest() {
+    while fiber.borrow().may_serve_deferred() && fiber.borrow().serve_newest() {
         fiber.run_new_fiber();
         if fiber.borrow().core.context.read_clock_ns() >= until_ns {
             return;
@@ -84,11 +85,6 @@ impl<M: Mechanism> FiberHandle<'_, M> {
 
     fn is_over(&self) -> bool {
         self.borrow().is_over()
-    }
-
-    /// Returns whether accepting is paused: there was no stack or no descriptor for a connection.
-    fn is_paused(&self) -> bool {
-        self.borrow().core.paused_until_ns.is_some()
     }
 
     /// Waits until a connection is ready or closed.

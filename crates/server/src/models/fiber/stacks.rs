@@ -35,6 +35,14 @@ impl Stacks {
         self.spare.pop().map_or_else(|| self.arena.take(), Ok)
     }
 
+    /// Returns whether there is a stack to be taken.
+    pub(super) fn has_one(&mut self) -> bool {
+        if self.spare.is_empty() {
+            self.spare.extend(self.arena.take());
+        }
+        !self.spare.is_empty()
+    }
+
     /// Takes back a stack that is no longer used.
     pub(super) fn give_back(&mut self, stack: FiberStack) {
         if self.spare.len() < SPARE_MAX {
@@ -69,6 +77,17 @@ mod tests {
         let again = stacks.take().unwrap();
         assert_eq!(again.base(), base);
         assert_ne!(stacks.take().unwrap().base(), base);
+    }
+
+    #[test]
+    fn a_stack_that_was_asked_for_is_there_to_be_taken() {
+        let mut stacks = Stacks::new(64 << 10);
+        assert!(stacks.has_one() && stacks.has_one());
+        assert_eq!(stacks.spare.len(), 1);
+        let taken = stacks.take().unwrap();
+        assert!(stacks.spare.is_empty());
+        stacks.give_back(taken);
+        assert!(stacks.has_one());
     }
 
     #[test]
