@@ -36,6 +36,7 @@ mod proxy_cache;
 mod proxy_cache_fronts;
 mod proxy_cache_others;
 mod proxy_chaos;
+mod proxy_faults;
 mod proxy_peers;
 mod proxy_protocol;
 mod proxy_smuggling;

@@ -37,6 +37,8 @@ pub(crate) struct Output {
     pub records: Vec<Record>,
     /// Bytes written so far.
     pub sent_bytes: u64,
+    /// True once bytes were lent to the kernel, which may send them at any time.
+    pub is_lent: bool,
     /// Time since which the socket has been full, nanoseconds; `None` while it is not.
     pub full_since_ns: Option<u64>,
     /// Rate at which the client takes the replies.
@@ -121,6 +123,11 @@ impl Output {
     pub(crate) fn count(&mut self, status: u16) {
         let class = usize::from(status / 100).saturating_sub(2);
         self.statuses[class.min(3)] += 1;
+    }
+
+    /// Returns whether the client may have received some of it.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.sent_bytes > 0 || self.is_lent
     }
 
     /// Number of replies in the output.

@@ -553,7 +553,7 @@ impl Connection {
             _ => {}
         }
         let Some(mut output) = self.output.take() else { return false };
-        let cut = output.sent_bytes > 0;
+        let cut = output.is_begun();
         if cut {
             context.counters.replies_cut.add(output.replies());
         }

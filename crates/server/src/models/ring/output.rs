@@ -139,6 +139,7 @@ impl RingWorker {
         conn.closes_in_chain = closes_in_chain;
         if let Some(output) = conn.output() {
             output.full_since_ns = Some(self.core.context.now_ns());
+            output.is_lent = true;
         }
         self.model.certain += u32::from(is_idle_after) + u32::from(closes_in_chain);
         conn.send = Some(Send { first, second, ..Send::of(Some(op), purpose) });
