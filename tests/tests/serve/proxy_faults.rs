@@ -1,13 +1,25 @@
-//! Faults that a proxy must not pass on as something else: a reply that broke off.
+//! Faults that a proxy must not pass on as something else: a reply that broke off, and what a
+//! server says unasked.
 
-use weir_tests::origin::After;
-use weir_tests::{Origin, Setup, suite};
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rustix::process::Signal;
+use weir_sys::socket;
+use weir_tests::origin::{After, by_hand, reply};
+use weir_tests::wait::until;
+use weir_tests::{Origin, Server, Setup, request, suite};
 
 use crate::WEIR;
 
 suite! {
     every_forwarding_architecture:
     a_reply_that_broke_off_does_not_end_like_one_that_is_whole,
+    what_a_server_says_unasked_is_no_reply_to_the_next_request,
 }
 
 /// Number of replies that break off.
@@ -26,4 +38,51 @@ fn a_reply_that_broke_off_does_not_end_like_one_that_is_whole(setup: &Setup) {
         }
     }
     server.stop_cleanly();
+}
+
+/// An origin that sends the number of the connection, from 0, in reply to the first request on it,
+/// and leaves the connection to the test.
+fn numbering() -> (String, Arc<Mutex<Vec<TcpStream>>>) {
+    let (count, kept) = (AtomicUsize::new(0), Arc::new(Mutex::new(Vec::new())));
+    let all = Arc::clone(&kept);
+    let address = by_hand(move |mut stream, _| {
+        let number = count.fetch_add(1, Ordering::Relaxed).to_string();
+        // Kept before the client could know of it.
+        let mut all = all.lock().unwrap();
+        stream.write_all(&reply(number.as_bytes())).unwrap();
+        all.push(stream);
+    });
+    (format!("http://{address}"), kept)
+}
+
+/// Stops a server, and returns once none of its threads runs.
+fn suspend(server: &Server) {
+    server.signal(Signal::STOP);
+    until("the server stood still", || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+        tasks.flatten().all(|task| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+        })
+    });
+}
+
+/// The server learns of the next request before it learns that the kept connection has said
+/// something: both are there when it looks.
+fn what_a_server_says_unasked_is_no_reply_to_the_next_request(setup: &Setup) {
+    for unasked in [&reply(b"unasked")[..], b"HTTP/1.1 408 Request Timeout\r\n\r\n", b"?"] {
+        let (url, kept) = numbering();
+        let server = setup.proxy(&[&url], &["--workers", "1"]);
+        let mut client = server.connect();
+        assert_eq!(client.get("/").text(), "0");
+        suspend(&server);
+        client.send(request("GET", "/", &[]));
+        let mut said = kept.lock().unwrap().remove(0);
+        said.write_all(unasked).unwrap();
+        until("it has arrived", || socket::unacknowledged(said.as_fd()).unwrap() == 0);
+        server.signal(Signal::CONT);
+        assert_eq!(client.reply().text(), "1", "{}", setup.name);
+        drop(said);
+        server.stop_cleanly();
+    }
 }

@@ -11,7 +11,6 @@ use super::forward_failure::Failure;
 use crate::context::WorkerContext;
 use crate::context::forwarded::{Forward, Place};
 use crate::context::output::Output;
-use crate::upstream::Reuse;
 
 /// Maximum number of bytes of a reply that wait in the output; more wait in its queue.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
@@ -42,17 +41,13 @@ pub(super) fn exchange(
 
 fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
     let (now_ns, client) = (context.now_ns(), context.serving);
-    let reuse = match forward.attempts {
-        0 if forward.exchange.is_harmless() => Reuse::Any,
-        0 => Reuse::Quiet,
-        // The one before had ended, and so may others have.
-        _ => Reuse::None,
-    };
+    // If the one before had ended, so may others have.
+    let may_reuse = forward.attempts == 0;
     forward.attempts += 1;
     forward.moved_ns = now_ns;
     let Some(upstreams) = &mut context.upstreams else { return Err(Failure::Unreachable) };
     let connected =
-        upstreams.connect(forward.upstream, client, reuse, now_ns, &mut context.counters);
+        upstreams.connect(forward.upstream, client, may_reuse, now_ns, &mut context.counters);
     forward.socket = Some(connected.map_err(|_| Failure::Unreachable)?);
     Ok(())
 }

@@ -19,10 +19,10 @@ use weir_accept::Limit;
 use weir_accept::upstream::{Arrived, Asked, Departure, Granted, Load, Outcome, Reason, Ticket};
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
+use weir_sys::client;
 use weir_sys::heap::{Charged, Part};
 use weir_sys::pipe::Pipe;
 use weir_sys::waker::Waker;
-use weir_sys::{client, socket};
 use weir_tls::client::ClientSession;
 
 use crate::config::{Config, UpstreamAddress, UpstreamServer};
@@ -38,18 +38,6 @@ const PIPE_BYTES: usize = 256 << 10;
 
 /// Maximum number of pipes kept.
 const PIPES_MAX: usize = 16;
-
-/// Connections that may carry a request, of those that are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reuse {
-    /// None.
-    None,
-    /// Those that are not known to have ended. One that has is found out by the request, which can
-    /// be sent again.
-    Any,
-    /// Those that look as if they had not ended: the request cannot be sent twice.
-    Quiet,
-}
 
 /// The upstreams of one loop. Times are nanoseconds on the loop's clock.
 pub(crate) struct Upstreams {
@@ -271,8 +259,8 @@ impl Upstreams {
         }
     }
 
-    /// Returns a connection to a server of an upstream, for one client: one that is kept, or a new
-    /// one on which a connect has begun. `reuse` says which of those kept will do.
+    /// Returns a connection to a server of an upstream, for one client: one that is kept, if that
+    /// may be, or a new one on which a connect has begun.
     ///
     /// # Errors
     /// No server can be reached now: connect(2), socket(2).
@@ -280,7 +268,7 @@ impl Upstreams {
         &mut self,
         upstream: usize,
         client: Token,
-        reuse: Reuse,
+        may_reuse: bool,
         now_ns: u64,
         counters: &mut Counters,
     ) -> io::Result<u32> {
@@ -288,7 +276,7 @@ impl Upstreams {
         let mut last = io::Error::from(io::ErrorKind::NotConnected);
         for _ in 0..self.config.upstreams[upstream].servers.len() {
             let server = self.shared.choose(upstream, shared_ns);
-            if let Some(slot) = self.take_kept(upstream, server, client, reuse) {
+            if may_reuse && let Some(slot) = self.sockets.take_idle(upstream, server, client) {
                 counters.upstream_reused.one();
                 self.shared.begin(upstream, server);
                 return Ok(slot);
@@ -312,28 +300,6 @@ impl Upstreams {
             }
         }
         Err(last)
-    }
-
-    /// Takes a connection to a server that is kept. With [`Reuse::Quiet`], those that have ended
-    /// since the mechanism was last asked are closed.
-    fn take_kept(
-        &mut self,
-        upstream: usize,
-        server: usize,
-        client: Token,
-        reuse: Reuse,
-    ) -> Option<u32> {
-        if reuse == Reuse::None {
-            return None;
-        }
-        loop {
-            let slot = self.sockets.take_idle(upstream, server, client)?;
-            let socket = self.sockets.get(slot)?;
-            if reuse == Reuse::Any || socket::is_quiet(socket.fd()) {
-                return Some(slot);
-            }
-            self.sockets.close(slot);
-        }
     }
 
     /// Returns whether the checks find every server of an upstream down.

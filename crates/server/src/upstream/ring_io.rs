@@ -8,6 +8,10 @@ use weir_sys::ring::server::Op;
 /// Number of received bytes from which no more are asked for until some have been read.
 const RECEIVED_BYTES_MAX: usize = 64 << 10;
 
+/// Maximum size of the first bytes of a request that an idle socket takes at once, bytes: their
+/// send is over before anything received after it is told.
+const AT_ONCE_BYTES_MAX: usize = 8 << 10;
+
 /// The bytes of a connection, and the operations under way for it.
 #[derive(Debug, Default)]
 pub(crate) struct RingIo {
@@ -18,6 +22,9 @@ pub(crate) struct RingIo {
     unsent: Vec<u8>,
     /// True once it is connected.
     is_connected: bool,
+    /// True from the end of a reply until the next request is on its way: what is received then was
+    /// not asked for.
+    is_unasked: bool,
     /// Result that ended the input: 0, or a negative errno.
     ended: Option<i32>,
     /// Errno with which sending failed.
@@ -75,12 +82,11 @@ impl RingIo {
         self.send.is_some() || !self.unsent.is_empty()
     }
 
-    /// Gives its buffers back, between two requests.
+    /// Ends a request, and gives its buffers back. Everything received must have been read.
     pub(super) fn release(&mut self) {
-        if self.read == self.received.len() {
-            self.received = Vec::new();
-            self.read = 0;
-        }
+        self.is_unasked = true;
+        self.received = Vec::new();
+        self.read = 0;
         if self.unsent.is_empty() {
             self.unsent = Vec::new();
         }
@@ -103,7 +109,14 @@ impl RingIo {
 
     /// Takes out the bytes to be sent next; `None` if there are none, or others are on their way.
     pub(crate) fn take_unsent(&mut self) -> Option<Vec<u8>> {
+        self.take_unsent_while(self.receive.is_some())
+    }
+
+    fn take_unsent_while(&mut self, receives: bool) -> Option<Vec<u8>> {
         let is_due = self.send.is_none() && !self.unsent.is_empty();
+        // With no receive under way, what comes first is found by a look at the socket.
+        let is_told_later = receives && self.unsent.len() <= AT_ONCE_BYTES_MAX;
+        self.is_unasked &= !is_due || is_told_later;
         is_due.then(|| std::mem::take(&mut self.unsent))
     }
 
@@ -115,8 +128,12 @@ impl RingIo {
         self.ended = errno.map(|errno| -errno);
     }
 
-    /// Adds received bytes.
+    /// Adds received bytes. Those that were not asked for end the input: the server takes no
+    /// request, or what it says would be taken for the reply to the next one.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if self.is_unasked {
+            return self.end(0);
+        }
         if self.read > 0 {
             self.received.drain(..self.read);
             self.read = 0;
@@ -133,6 +150,7 @@ impl RingIo {
     /// read reports, behind what the server had sent before.
     pub(crate) fn sent(&mut self, errno: Option<i32>, mut buffer: Vec<u8>, is_in_use: bool) {
         self.send = None;
+        self.is_unasked = false;
         self.failed = self.failed.or(errno);
         if is_in_use && self.unsent.capacity() == 0 {
             buffer.clear();
@@ -209,6 +227,58 @@ mod tests {
         assert_eq!(kind(ring.write(b"a")), Some(io::ErrorKind::ConnectionRefused));
         assert_eq!(kind(ring.read(&mut [0])), Some(io::ErrorKind::ConnectionRefused));
         assert!(!ring.awaits_connect() && !ring.wants_input());
+    }
+
+    /// A connection that has carried a request and its reply, and receives.
+    fn kept() -> RingIo {
+        let mut ring = connected();
+        ring.write(b"one").unwrap();
+        ring.take_unsent_while(true).unwrap();
+        ring.sent(None, Vec::new(), true);
+        ring.push(b"reply");
+        ring.read(&mut [0; 9]).unwrap();
+        ring.release();
+        ring
+    }
+
+    #[test]
+    fn what_arrives_before_the_next_request_is_on_its_way_is_the_end() {
+        let unasked = |ring: &mut RingIo| {
+            ring.push(b"unasked");
+            assert_eq!(ring.read(&mut [0; 9]).unwrap(), 0);
+        };
+        unasked(&mut kept());
+        let mut ring = kept();
+        ring.write(b"two").unwrap();
+        unasked(&mut ring);
+        // The send is told of before what comes in reply to it.
+        let mut ring = kept();
+        ring.write(b"two").unwrap();
+        ring.take_unsent_while(true).unwrap();
+        unasked(&mut ring);
+    }
+
+    #[test]
+    fn what_arrives_once_a_request_is_on_its_way_is_its_reply() {
+        let asked = |ring: &mut RingIo| {
+            ring.push(b"reply");
+            assert_eq!(ring.read(&mut [0; 9]).unwrap(), 5);
+        };
+        asked(&mut connected());
+        let mut ring = kept();
+        ring.write(b"two").unwrap();
+        ring.take_unsent_while(true).unwrap();
+        ring.sent(None, Vec::new(), true);
+        asked(&mut ring);
+        // A server may answer before it has all of a long request.
+        let mut ring = kept();
+        ring.write(&[0; AT_ONCE_BYTES_MAX + 1]).unwrap();
+        ring.take_unsent_while(true).unwrap();
+        asked(&mut ring);
+        let mut ring = kept();
+        ring.write(b"two").unwrap();
+        ring.take_unsent_while(false).unwrap();
+        asked(&mut ring);
     }
 
     #[test]

@@ -88,6 +88,19 @@ impl UpstreamSocket {
         read
     }
 
+    /// Returns whether nothing has come from the server while no request was under way: neither a
+    /// byte nor the end. Tickets and new keys of TLS are taken, and are nothing.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        if let Some(tls) = &mut self.tls {
+            let mut kernel = Kernel(self.fd.as_fd());
+            let read = tls.measure(|tls| tls.receive(&mut kernel, &mut [0; 1]));
+            let is_blocked = read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+            return is_blocked && tls.is_drained();
+        }
+        let has_more = self.ring.as_ref().is_some_and(|ring| ring.has_more());
+        !has_more && socket::is_quiet(self.fd.as_fd())
+    }
+
     /// Records that the last read left it empty.
     pub(crate) fn note_empty(&mut self) {
         (self.is_ready, self.blocked[0]) = (false, true);
@@ -285,14 +298,20 @@ impl Sockets {
         slot
     }
 
-    /// Takes the connection to a server that has been idle for the shortest time.
+    /// Takes the connection to a server that has been idle for the shortest time. Those that have
+    /// ended since the mechanism was last asked are closed, and those on which the server has said
+    /// something: the client would take that for the reply to its request.
     pub(crate) fn take_idle(
         &mut self,
         upstream: usize,
         server: usize,
         client: Token,
     ) -> Option<u32> {
-        let slot = self.idle[upstream][server].pop()?;
+        let mut slot = self.idle[upstream][server].pop()?;
+        while !self.get(slot)?.is_quiet() {
+            self.close(slot);
+            slot = self.idle[upstream][server].pop()?;
+        }
         let socket = self.get(slot)?;
         socket.client = Some(client);
         socket.is_reused = true;
@@ -320,6 +339,11 @@ impl Sockets {
     /// Keeps a connection for another request.
     pub(crate) fn keep(&mut self, slot: u32, now_ns: u64) {
         let Some(socket) = self.get(slot) else { return };
+        if socket.ring.as_ref().is_some_and(|ring| ring.has_more() || ring.is_sending()) {
+            // Received with the reply, it is not reported again. What is still being sent was not
+            // waited for.
+            return self.close(slot);
+        }
         socket.client = None;
         socket.idle_since_ns = now_ns;
         if let Some(ring) = &mut socket.ring {
@@ -401,7 +425,7 @@ impl Sockets {
         let socket = self.current(token)?;
         socket.is_ready = true;
         if socket.client.is_none() {
-            if socket.ring.is_none() && socket::is_quiet(socket.fd()) {
+            if socket.ring.is_none() && socket.is_quiet() {
                 socket.note_empty();
                 self.change(token.slot);
                 return None;
@@ -455,5 +479,40 @@ mod tests {
         assert_eq!(sockets.ready(token), None);
         assert_eq!((sockets.idle(0, 0), sockets.has_idle()), (0, false));
         assert!(sockets.get(slot).is_none());
+    }
+
+    #[test]
+    fn an_idle_connection_is_not_used_again_once_its_server_has_said_something() {
+        let mut sockets = Sockets::new(SlotSearch::Tree, std::iter::once(1));
+        let pairs = [(); 4].map(|()| UnixStream::pair().unwrap());
+        let (mut theirs, mut slots) = (Vec::new(), Vec::new());
+        for (here, there) in pairs {
+            slots.push(sockets.add(here.into(), 0, 0, CLIENT, None));
+            theirs.push(there);
+        }
+        slots.iter().for_each(|&slot| sockets.keep(slot, 1));
+        // The mechanism has not been asked since.
+        theirs[3].write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").unwrap();
+        drop(theirs.remove(2));
+        theirs[0].write_all(b"HTTP/1.1 200 OK\r\n").unwrap();
+        assert_eq!(sockets.take_idle(0, 0, CLIENT), Some(slots[1]));
+        assert_eq!(sockets.take_idle(0, 0, CLIENT), None);
+        assert!([0, 2, 3].iter().all(|&nth| sockets.get(slots[nth]).is_none()));
+        assert!(sockets.get(slots[1]).is_some_and(|socket| socket.is_reused));
+    }
+
+    #[test]
+    fn a_connection_on_a_ring_is_not_kept_with_something_unread() {
+        for (unread, is_kept) in [(&b"more"[..], false), (b"", true)] {
+            let mut sockets = Sockets::new(SlotSearch::Tree, std::iter::once(1));
+            sockets.use_ring();
+            let (here, _there) = UnixStream::pair().unwrap();
+            let slot = sockets.add(here.into(), 0, 0, CLIENT, None);
+            let ring = sockets.get(slot).and_then(|socket| socket.ring.as_mut()).unwrap();
+            ring.connected(None);
+            ring.push(unread);
+            sockets.keep(slot, 1);
+            assert_eq!(sockets.take_idle(0, 0, CLIENT).is_some(), is_kept);
+        }
     }
 }
