@@ -239,6 +239,7 @@ counters! {
     upstream_timeout_idle Sum "of these, those stopped for --upstream-idle-timeout",
     upstream_timeout_whole Sum "of these, those not over within --upstream-timeout",
     upstream_unavailable Sum "requests answered with 502 at once: checks find every server down",
+    upstream_lacks Sum "requests answered with 503 for lack of a descriptor, memory or a port here",
     upstream_stale Sum "requests refused with 503 after the delay target, without a place",
     upstream_excess Sum "requests refused with 503 because too many waited for a place",
     upstream_syn_dropped Sum "connection requests dropped as too many waited for the only upstream",

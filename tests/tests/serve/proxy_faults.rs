@@ -1,5 +1,5 @@
-//! Faults that a proxy must not pass on as something else: a reply that broke off, and what a
-//! server says unasked.
+//! Faults that a proxy must not pass on as something else: a reply that broke off, what a server
+//! says unasked, and what is lacking in the proxy itself.
 
 use std::fs;
 use std::io::Write;
@@ -15,11 +15,13 @@ use weir_tests::wait::until;
 use weir_tests::{Origin, Server, Setup, request, suite};
 
 use crate::WEIR;
+use crate::tls::{limit_descriptors, lowest_free};
 
 suite! {
     every_forwarding_architecture:
     a_reply_that_broke_off_does_not_end_like_one_that_is_whole,
     what_a_server_says_unasked_is_no_reply_to_the_next_request,
+    a_lack_of_descriptors_is_a_503_and_no_fault_of_the_server,
 }
 
 /// Number of replies that break off.
@@ -85,4 +87,51 @@ fn what_a_server_says_unasked_is_no_reply_to_the_next_request(setup: &Setup) {
         drop(said);
         server.stop_cleanly();
     }
+}
+
+/// Leaves the server no descriptor, as far as it holds the lowest ones.
+fn leave_no_descriptor(server: &Server) {
+    limit_descriptors(server.id(), Some(lowest_free(server.id())));
+}
+
+fn a_lack_of_descriptors_is_a_503_and_no_fault_of_the_server(setup: &Setup) {
+    let origin = Origin::echo();
+    let server = setup.proxy(&[&origin.url()], &["--workers", "1", "--keep-idle", "0"]);
+    let mut client = server.connect();
+    assert_eq!(client.get("/").status, 200);
+    // The connection of the last request may have been closed only then.
+    let mut refused = None;
+    until("there was no descriptor", || {
+        leave_no_descriptor(&server);
+        refused = Some(client.get("/")).filter(|reply| reply.status != 200);
+        refused.is_some()
+    });
+    let refused = refused.unwrap();
+    assert_eq!((refused.status, refused.field("Retry-After")), (503, Some("1")));
+    assert_eq!(refused.field("Proxy-Status"), Some("weir; error=proxy_internal_error"));
+    limit_descriptors(server.id(), None);
+    assert_eq!(client.get("/").status, 200);
+    let stopped = server.stop_cleanly();
+    assert!(stopped.stderr.contains("cannot connect"), "{}", stopped.stderr);
+    assert!(!stopped.stderr.contains("has failed"), "{}", stopped.stderr);
+    let stats = stopped.stats()["total"].clone();
+    assert_eq!((&stats["upstream_lacks"], &stats["upstream_failed"]), (&1.into(), &0.into()));
+}
+
+#[test]
+fn a_check_without_a_descriptor_is_not_failed() {
+    let origin = Origin::echo();
+    let checks = ["--health-check", "/", "--health-interval", "5ms", "--health-timeout", "10m"];
+    let server = Server::proxy(WEIR, &[&origin.url()], &checks);
+    until("it was checked", || !origin.received().is_empty());
+    until("checks had no descriptor", || {
+        leave_no_descriptor(&server);
+        server.stderr_so_far().matches("is not checked").count() > 3
+    });
+    limit_descriptors(server.id(), None);
+    let before = origin.received().len();
+    until("it was checked again", || origin.received().len() > before + 1);
+    let stopped = server.stop_cleanly();
+    assert!(!stopped.stderr.contains("is down"), "{}", stopped.stderr);
+    assert_eq!(stopped.stats()["total"]["upstream_checks_failed"], 0);
 }

@@ -411,14 +411,14 @@ fn certificates_are_read_again_and_no_connection_is_dropped(setup: &Setup) {
 }
 
 /// Sets the number of descriptors that a process may have; `None`: as many as this one.
-fn limit_descriptors(pid: u32, count: Option<u64>) {
+pub(crate) fn limit_descriptors(pid: u32, count: Option<u64>) {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let limit = Rlimit { current: count.or(maximum), maximum };
     prlimit(Pid::from_raw(pid as i32), Resource::Nofile, limit).unwrap();
 }
 
 /// Returns the lowest number that no descriptor of a process has.
-fn lowest_free(pid: u32) -> u64 {
+pub(crate) fn lowest_free(pid: u32) -> u64 {
     let is_free =
         |number: &u64| std::fs::symlink_metadata(format!("/proc/{pid}/fd/{number}")).is_err();
     (0..).find(is_free).unwrap()

@@ -11,7 +11,8 @@ pub enum Outcome {
     Failed,
     /// Replied to after its client had gone: work of the server that was of use to nobody.
     Departed,
-    /// Given up because its client has gone: nothing is known of the server.
+    /// Given up because its client has gone, or because something was lacking here to send it:
+    /// nothing is known of the server.
     Abandoned,
 }
 

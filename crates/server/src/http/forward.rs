@@ -281,7 +281,8 @@ impl Forward {
 
     /// Gives back the place and the connection after a failure, which counts against the server if
     /// it is not there in time, or sends what is no HTTP. One that is slow has not failed, and one
-    /// that broke off was told of when its connection was given up.
+    /// that broke off was told of when its connection was given up. What is lacking here says
+    /// nothing of it.
     pub(super) fn release_failed(&mut self, failure: Failure, context: &mut WorkerContext) {
         let now_ns = context.now_ns();
         if let (Some(slot), Some(upstreams)) = (self.socket, &mut context.upstreams)
@@ -289,7 +290,7 @@ impl Forward {
         {
             upstreams.note_failure(slot, now_ns);
         }
-        self.release(Outcome::Failed, context);
+        self.release(failure.outcome(), context);
         failure.count(context);
     }
 

@@ -1,7 +1,7 @@
 //! Failures of forwarded requests: what the client is told (RFC 9209 section 2.3), and what is
 //! counted.
 
-use weir_accept::upstream::Reason;
+use weir_accept::upstream::{Outcome, Reason};
 use weir_http1::Status;
 use weir_tls::client::Failure as TlsFailure;
 
@@ -18,6 +18,8 @@ pub(super) enum Failure {
     Unavailable,
     /// The server could not be reached.
     Unreachable,
+    /// There is no descriptor, memory or port here for a connection to the server.
+    Lacking,
     /// The server broke off before its reply was complete.
     BrokeOff,
     /// TLS with the server has failed.
@@ -49,7 +51,7 @@ pub(super) enum Limit {
 impl Failure {
     pub(super) fn status(self) -> Status {
         match self {
-            Self::Refused(_) => Status::SERVICE_UNAVAILABLE,
+            Self::Refused(_) | Self::Lacking => Status::SERVICE_UNAVAILABLE,
             Self::Unavailable
             | Self::Unreachable
             | Self::BrokeOff
@@ -70,6 +72,9 @@ impl Failure {
             }
             Self::Unavailable => b"Proxy-Status: weir; error=destination_unavailable\r\n",
             Self::Unreachable => b"Proxy-Status: weir; error=connection_refused\r\n",
+            Self::Lacking => {
+                b"Retry-After: 1\r\nProxy-Status: weir; error=proxy_internal_error\r\n"
+            }
             Self::BrokeOff => b"Proxy-Status: weir; error=connection_terminated\r\n",
             Self::Tls(TlsFailure::Certificate) => {
                 b"Proxy-Status: weir; error=tls_certificate_error\r\n"
@@ -110,11 +115,17 @@ impl Failure {
         }
     }
 
+    /// Returns what the failure says of the server.
+    pub(super) fn outcome(self) -> Outcome {
+        if self == Self::Lacking { Outcome::Abandoned } else { Outcome::Failed }
+    }
+
     pub(super) fn count(self, context: &mut WorkerContext) {
         let counters = &mut context.counters;
         match self {
             Self::Refused(reason) => count_refusal(reason, counters),
             Self::Unavailable => counters.upstream_unavailable.one(),
+            Self::Lacking => counters.upstream_lacks.one(),
             Self::Unreachable | Self::BrokeOff | Self::Malformed => counters.upstream_failed.one(),
             Self::Tls(failure) => {
                 counters.upstream_failed.one();

@@ -5,6 +5,7 @@ use std::io;
 
 use weir_accept::upstream::Outcome;
 use weir_http1::forward::{ReplyFacts, ReplyPart};
+use weir_sys::client;
 use weir_tls::client::Failure as TlsFailure;
 
 use super::forward_failure::Failure;
@@ -48,7 +49,10 @@ fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Fai
     let Some(upstreams) = &mut context.upstreams else { return Err(Failure::Unreachable) };
     let connected =
         upstreams.connect(forward.upstream, client, may_reuse, now_ns, &mut context.counters);
-    forward.socket = Some(connected.map_err(|_| Failure::Unreachable)?);
+    forward.socket = Some(connected.map_err(|error| match error {
+        lack if client::is_own_lack(&lack) => Failure::Lacking,
+        _ => Failure::Unreachable,
+    })?);
     Ok(())
 }
 

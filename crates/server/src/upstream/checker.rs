@@ -12,8 +12,8 @@ use weir_http1::proxy_protocol::{self, Version};
 use weir_http1::reply_parser::ReplyParser;
 use weir_sys::heap::Charged;
 use weir_sys::poll::{self, POLLIN, POLLOUT, PollFd};
-use weir_sys::socket;
 use weir_sys::waker::Waker;
+use weir_sys::{client, socket};
 use weir_tls::client::ClientSession;
 
 use super::health::CheckVerdict;
@@ -167,6 +167,12 @@ impl<'a> Checks<'a> {
             server.due_ns = now_ns + server.check.interval_ns;
             match server.begin(now_ns) {
                 Ok(attempt) => server.attempt = Some(attempt),
+                // What is lacking here says nothing of the server.
+                Err(error) if client::is_own_lack(&error) => {
+                    let (name, address) = (server.name, server.server);
+                    let text = format!("upstream {name}: {address} is not checked: {error}");
+                    self.errors.warn(&text);
+                }
                 Err(_) => self.end(index, false),
             }
         }

@@ -33,6 +33,9 @@ use sockets::Sockets;
 /// Time between two searches for idle connections that have become old, nanoseconds.
 const SEARCH_NS: u64 = 1_000_000_000;
 
+/// Time between two messages about what is lacking here, nanoseconds.
+const TELL_NS: u64 = 1_000_000_000;
+
 /// Size of a pipe, bytes.
 const PIPE_BYTES: usize = 256 << 10;
 
@@ -55,6 +58,8 @@ pub(crate) struct Upstreams {
     /// Earliest time at which a request may have become stale, or may lose its place.
     due_ns: Option<u64>,
     search_ns: u64,
+    /// Time at which the operator was last told of a lack, nanoseconds.
+    lack_told_ns: Option<u64>,
     serial: u64,
     /// Pipes for large content that are not in use, all empty.
     pipes: Vec<Pipe>,
@@ -83,6 +88,7 @@ impl Upstreams {
             landings: VecDeque::new(),
             due_ns: None,
             search_ns: 0,
+            lack_told_ns: None,
             serial: 0,
             pipes: Vec::new(),
         }
@@ -289,7 +295,10 @@ impl Upstreams {
                     return Ok(self.sockets.add(fd, upstream, server, client, tls));
                 }
                 // What is lacking here is not the server's fault.
-                Err(error) if client::is_own_lack(&error) => return Err(error),
+                Err(error) if client::is_own_lack(&error) => {
+                    self.tell_lack(upstream, &error, now_ns);
+                    return Err(error);
+                }
                 Err(error) => {
                     // A Unix socket whose queue is full belongs to a server that lives.
                     if error.kind() != io::ErrorKind::WouldBlock {
@@ -300,6 +309,15 @@ impl Upstreams {
             }
         }
         Err(last)
+    }
+
+    /// Tells the operator what is lacking here for a connection, at most once per second.
+    fn tell_lack(&mut self, upstream: usize, error: &io::Error, now_ns: u64) {
+        if self.lack_told_ns.is_none_or(|told_ns| told_ns + TELL_NS <= now_ns) {
+            self.lack_told_ns = Some(now_ns);
+            let name = &self.config.upstreams[upstream].name;
+            self.config.errors.warn(&format!("upstream {name}: cannot connect: {error}"));
+        }
     }
 
     /// Returns whether the checks find every server of an upstream down.
