@@ -600,7 +600,33 @@ fn what_makes_no_sense_is_one_sentence_with_its_place() {
     for (text, says) in [
         ("[[site]]\nroot = '/'\n", "line 1, column 1: 'hosts' is missing"),
         ("[[site]]\nhosts = ['a:80']\n", "line 2, column 9: 'a:80' is no host"),
-        ("[[site]]\nhosts = ['a']\n[[site]]\nhosts = ['A']\n", "the host a is that of another"),
+        (
+            "[[site]]\nhosts = ['a']\n[[site]]\nhosts = ['A']\n",
+            "line 4, column 9: the host a is that of another",
+        ),
+        ("[[site]]\nhosts = ['a', 'A.']\n", "line 2, column 9: the host a is there twice"),
+        (
+            "[[site]]\nhosts = ['a']\n[[site.route]]\npath = '/x'\n\
+             [[site.route]]\npath = '//%78'\ndeny = ['10.0.0.1']\n",
+            "line 6, column 8: the route for /x is there twice",
+        ),
+        (
+            "[[route]]\nexact = '/x'\n[[route]]\nexact = '/x'\n",
+            "line 4, column 9: the route for exactly /x is there twice",
+        ),
+        (
+            "[[site]]\nhosts = ['a']\n[[site.route]]\nstatus = 200\n\
+             [[site.route]]\nstatus = 403\n",
+            "line 5, column 1: the route for / is there twice",
+        ),
+        (
+            "[[route]]\nhost = 'a'\nstatus = 200\n[[route]]\nhost = 'A'\npath = '/'\n",
+            "line 6, column 8: the route for / is there twice",
+        ),
+        (
+            "upstream = 'a=unix:a'\nroute = ['/x=a', '/x=files']\n",
+            "line 2, column 9: --route /x: the route for /x is there twice",
+        ),
         ("[[site]]\nhosts = ['a']\n[[route]]\nhost = 'a'\nstatus = 410\n", "line 4, column 8"),
         ("[[route]]\npath = 'a'\n", "line 2, column 8: a path begins with /"),
         ("[[route]]\npath = '/a'\nexact = '/b'\n", "line 3, column 9: a route has"),

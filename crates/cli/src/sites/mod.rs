@@ -54,23 +54,23 @@ pub(crate) fn build(
     };
     let mut all = All { default, named: Vec::new(), by_route: Vec::new() };
     for table in &tables.sites {
-        all.named.push(builder.site(table)?);
+        let site = builder.site(table)?;
+        all.add_site(site).map_err(|why| table.own.wrong("hosts", &why))?;
     }
-    for OptionRoute { host, path, upstream } in &server.forwarding.routes {
-        let pattern = PathPattern::parse(path, false)?;
-        let mut rule = builder.rule(&Settings::default()).map_err(|it| it.why)?;
-        if let Some(index) = upstream {
-            rule.action = Action::Upstream(*index);
-        }
-        let host = host.as_deref().map(HostPattern::parse).transpose()?;
-        all.add(host, Route { pattern, rule, is_fallback: false })?;
+    for option in &server.forwarding.routes {
+        let of_option = |why| {
+            let OptionRoute { host, path, .. } = option;
+            format!("--route {}{path}: {why}", host.as_deref().unwrap_or_default())
+        };
+        let (host, route) = builder.route_of_option(option).map_err(of_option)?;
+        all.add(host, route).map_err(|wrong| of_option(wrong.why))?;
     }
     for table in &tables.routes {
         let keys: RouteKeys = table.keys()?;
         let route = builder.route(table, &keys, &Settings::default())?;
         let host = keys.host.as_deref().map(HostPattern::parse).transpose();
         let host = host.map_err(|why| table.wrong("host", &why))?;
-        all.add(host, route).map_err(|why| table.wrong("host", &why))?;
+        all.add(host, route).map_err(|it| table.wrong(it.key, &it.why))?;
     }
     all.finish(&builder)
 }
@@ -86,18 +86,31 @@ struct All {
 }
 
 impl All {
+    /// Adds the site of a table.
+    fn add_site(&mut self, site: Site) -> Result<(), String> {
+        for (index, host) in site.hosts.iter().enumerate() {
+            if self.named.iter().any(|other| other.hosts.contains(host)) {
+                return Err(format!("the host {host} is that of another site"));
+            }
+            if site.hosts.iter().take(index).any(|other| other == host) {
+                return Err(format!("the host {host} is there twice"));
+            }
+        }
+        self.named.push(site);
+        Ok(())
+    }
+
     /// Adds a route that stands outside of a site.
-    fn add(&mut self, host: Option<HostPattern>, route: Route) -> Result<(), String> {
+    fn add(&mut self, host: Option<HostPattern>, route: Route) -> Result<(), Wrong> {
         let Some(host) = host else {
-            self.default.routes.push(route);
-            return Ok(());
+            return add_route(&mut self.default.routes, route);
         };
         if self.named.iter().any(|site| site.hosts.contains(&host)) {
-            return Err("the host has a [[site]], which its routes belong into".into());
+            let why = "the host has a [[site]], which its routes belong into";
+            return Err(Wrong { key: "host", why: why.into() });
         }
         if let Some(site) = self.by_route.iter_mut().find(|site| site.hosts.contains(&host)) {
-            site.routes.push(route);
-            return Ok(());
+            return add_route(&mut site.routes, route);
         }
         let otherwise = self.default.otherwise.clone();
         self.by_route.push(Site { hosts: vec![host], routes: vec![route], otherwise });
@@ -127,6 +140,21 @@ impl All {
         sites.set_allowed_hosts(allowed.map(AllowedHosts::new));
         Ok((Some(sites), builder.roots.clone()))
     }
+}
+
+/// Adds a route to those of a site. A second one for the same requests would never be asked, and
+/// what it denies would be open.
+fn add_route(routes: &mut Vec<Route>, route: Route) -> Result<(), Wrong> {
+    if routes.iter().any(|other| other.pattern == route.pattern) {
+        let path = String::from_utf8_lossy(route.pattern.path());
+        let (key, which) = match route.pattern {
+            PathPattern::Exact(_) => ("exact", "exactly "),
+            PathPattern::Prefix(_) => ("path", ""),
+        };
+        return Err(Wrong { key, why: format!("the route for {which}{path} is there twice") });
+    }
+    routes.push(route);
+    Ok(())
 }
 
 /// A sentence about the value of a key.
@@ -166,9 +194,24 @@ impl Builder<'_> {
             if keys.host.is_some() {
                 return Err(route.wrong("host", "the hosts are those of the site"));
             }
-            routes.push(self.route(route, &keys, &settings)?);
+            let added = self.route(route, &keys, &settings)?;
+            add_route(&mut routes, added).map_err(|it| route.wrong(it.key, &it.why))?;
         }
         Ok(Site { hosts, routes, otherwise })
+    }
+
+    /// Returns the host and the route that an option names.
+    fn route_of_option(
+        &mut self,
+        option: &OptionRoute,
+    ) -> Result<(Option<HostPattern>, Route), String> {
+        let pattern = PathPattern::parse(&option.path, false)?;
+        let mut rule = self.rule(&Settings::default()).map_err(|it| it.why)?;
+        if let Some(index) = option.upstream {
+            rule.action = Action::Upstream(index);
+        }
+        let host = option.host.as_deref().map(HostPattern::parse).transpose()?;
+        Ok((host, Route { pattern, rule, is_fallback: false }))
     }
 
     fn route(

@@ -52,6 +52,16 @@ impl HostPattern {
     }
 }
 
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Below(name) => write!(f, "*{name}"),
+            Self::Address(address) => write!(f, "{address}"),
+        }
+    }
+}
+
 /// Hosts, each with a value.
 #[derive(Clone)]
 pub struct HostTable<T> {

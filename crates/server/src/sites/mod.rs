@@ -211,12 +211,7 @@ impl Sites {
     fn add(&mut self, site: Site) -> Result<(), String> {
         let Site { hosts, mut routes, otherwise } = site;
         if let Some(twice) = hosts.iter().find(|host| !self.hosts.add(host, self.sites.len())) {
-            let name = match twice {
-                HostPattern::Name(name) => name.clone(),
-                HostPattern::Below(name) => format!("*{name}"),
-                HostPattern::Address(address) => address.to_string(),
-            };
-            return Err(format!("the host {name} is that of another site"));
+            return Err(format!("the host {twice} is that of another site"));
         }
         let (mut sorted, mut rest) = (Vec::new(), self.add_rule(otherwise)?);
         routes.sort_by_key(|route| (route.is_fallback, route.pattern.rank()));
