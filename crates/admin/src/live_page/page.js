@@ -68,7 +68,12 @@ const charts = [
       { label: 'failed (5xx)', color: 'c-failed', kind: 'rare', values: column('failed') },
     ],
   },
-  { title: 'Refused', unit: 'per second, by reason', stacked: true, series: refusals },
+  {
+    title: 'Refused', unit: 'per second, by reason', stacked: true, series: [
+      ...refusals,
+      { label: 'limit of its client', color: 'c-limited', kind: 'area', values: column('limited') },
+    ],
+  },
   {
     title: 'Accept queue', unit: 'connections', series: [
       { label: 'waiting', color: 'c-good', kind: 'area', values: column('queue') },
@@ -245,11 +250,12 @@ function fitRange() {
 
 // ---------------------------------------------------------------- figures, tables
 
-const sum = (refused) => Object.values(refused).reduce((all, value) => all + value, 0);
+const refusedIn = ({ refused, limited }) =>
+  Object.values(refused).reduce((all, value) => all + value, limited);
 
 function showTiles(total) {
   if (!total) return;
-  const refused = sum(total.refused);
+  const refused = refusedIn(total);
   put('t-answered', number(total.answered));
   put('t-offered', number(total.offered));
   put('t-refused', number(refused));
@@ -282,7 +288,7 @@ function showTables(now) {
   const plain = (text) => ({ text });
   fill('loops', now.loops.map((each) => [
     plain(String(each.loop)), plain(number(each.answered)), plain(number(each.accepted)),
-    plain(number(sum(each.refused))), plain(number(each.open)), plain(number(each.queue)),
+    plain(number(refusedIn(each))), plain(number(each.open)), plain(number(each.queue)),
     plain(each.cpus === null ? '–' : `${(100 * each.cpus).toFixed(0)} %`),
   ]));
   if (now.upstreams.length > 0) element('upstreams-section').hidden = false;

@@ -16,7 +16,7 @@ const PALE: Style = Style::new().add_modifier(Modifier::DIM);
 const HEAD: Style = Style::new().add_modifier(Modifier::BOLD);
 
 /// Rows of the reasons for refusals, with their heading.
-const REASON_ROWS: u16 = REFUSALS.len() as u16 + 1;
+const REASON_ROWS: u16 = REFUSALS.len() as u16 + 2;
 
 /// Rows below which a chart shows nothing.
 const CHART_ROWS_MIN: u16 = 5;
@@ -66,8 +66,7 @@ const ANSWERED: [Series; 2] = [
     ("offered", Color::Gray, |sample| Some(sample.offered())),
     ("answered", Color::Cyan, |sample| Some(sample.answered)),
 ];
-const REFUSED: [Series; 1] =
-    [("refused", Color::Yellow, |sample| Some(sample.refused.iter().sum()))];
+const REFUSED: [Series; 1] = [("refused", Color::Yellow, |sample| Some(sample.refused_in_all()))];
 const QUEUE: [Series; 1] = [("queue", Color::Cyan, |sample| Some(sample.queue as f64))];
 
 impl View<'_> {
@@ -107,7 +106,7 @@ impl View<'_> {
 
     fn figures(&self, frame: &mut Frame<'_>, area: Rect) {
         let Some(sample) = self.history.last() else { return };
-        let (offered, refused) = (sample.offered(), sample.refused.iter().sum::<f64>());
+        let (offered, refused) = (sample.offered(), sample.refused_in_all());
         let percent = if offered > 0.0 { 100.0 * refused / offered } else { 0.0 };
         let bound = if sample.backlog > 0 {
             format!(" of {}", count(sample.backlog as f64))
@@ -155,14 +154,16 @@ impl View<'_> {
     }
 
     fn reasons(&self, width: u16) -> Paragraph<'static> {
-        let refused = self.history.last().map(|sample| sample.refused).unwrap_or_default();
+        let sample = self.history.last().copied().unwrap_or_default();
         let heading = Line::styled("refused per second", HEAD);
-        let rows = REFUSALS.iter().zip(refused).map(|(row, per_s)| {
+        let of_load = REFUSALS.iter().map(|row| row.words).zip(sample.refused);
+        let of_limits = ("limit of its client", sample.limited());
+        let rows = of_load.chain([of_limits]).map(|(words, per_s)| {
             let number = rate(per_s);
-            let used = row.words.chars().count() + number.len();
+            let used = words.chars().count() + number.len();
             let pad = " ".repeat(usize::from(width).saturating_sub(used).max(1));
             let style = if per_s > 0.0 { Style::new().fg(Color::Yellow) } else { PALE };
-            Line::styled(format!("{}{pad}{number}", row.words), style)
+            Line::styled(format!("{words}{pad}{number}"), style)
         });
         Paragraph::new(std::iter::once(heading).chain(rows).collect::<Vec<_>>())
     }
@@ -221,7 +222,7 @@ fn color(condition: Condition) -> Color {
     match condition {
         Condition::Unknown => Color::Reset,
         Condition::Calm => Color::Green,
-        Condition::Overloaded | Condition::Refusing => Color::Yellow,
+        Condition::Limiting | Condition::Overloaded | Condition::Refusing => Color::Yellow,
         Condition::Failing => Color::Red,
     }
 }
@@ -233,7 +234,7 @@ fn loops_table(loops: &[(u64, Sample)], height: u16) -> Table<'static> {
             format!("loop {index}"),
             rate(sample.answered),
             rate(sample.accepted),
-            rate(sample.refused.iter().sum()),
+            rate(sample.refused_in_all()),
             count(sample.open as f64),
             count(sample.queue as f64),
             cpu,

@@ -11,11 +11,12 @@ use crate::page::UpstreamState;
 type Column = (&'static str, fn(&Sample) -> Option<f64>);
 
 /// Numbers of a sample by their names: rates are per second, times milliseconds.
-const COLUMNS: [Column; 17] = [
+const COLUMNS: [Column; 18] = [
     ("elapsed_s", |sample| Some(sample.elapsed_s)),
     ("offered", |sample| Some(sample.offered())),
     ("answered", |sample| Some(sample.answered)),
     ("failed", |sample| Some(sample.failed)),
+    ("limited", |sample| Some(sample.limited())),
     ("departed", |sample| Some(sample.departed)),
     ("accepted", |sample| Some(sample.accepted)),
     ("forwarded", |sample| Some(sample.forwarded)),

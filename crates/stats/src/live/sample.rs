@@ -17,13 +17,17 @@ pub struct Sample {
     pub elapsed_s: f64,
     /// Time between the readings, seconds.
     pub seconds: f64,
-    /// Replies other than 5xx.
+    /// Replies other than 5xx, and than 429 to clients that have used up their limits.
     pub answered: f64,
     /// Replies of 5xx that are no refusals: the server or an upstream failed.
     pub failed: f64,
     /// Connections and requests refused because of load, in the order of [`REFUSALS`]. The SYNs
     /// that are dropped at random are not counted, and estimated from their share.
     pub refused: [f64; REFUSALS.len()],
+    /// Requests refused because their client has made as many as it may.
+    pub limited_requests: f64,
+    /// Connections refused because their client has as many open as it may.
+    pub limited_connections: f64,
     /// Connections whose clients had gone before they were served.
     pub departed: f64,
     /// Connections accepted.
@@ -75,7 +79,17 @@ impl Sample {
     /// Returns what came to the server: what was answered, failed or was refused, and clients that
     /// gave up. A SYN that is repeated comes again.
     pub fn offered(&self) -> f64 {
-        self.answered + self.failed + self.departed + self.refused.iter().sum::<f64>()
+        self.answered + self.failed + self.departed + self.refused_in_all()
+    }
+
+    /// Returns what was refused, because of load or of a client's limits.
+    pub fn refused_in_all(&self) -> f64 {
+        self.refused.iter().sum::<f64>() + self.limited()
+    }
+
+    /// Returns what was refused because of a client's limits.
+    pub fn limited(&self) -> f64 {
+        self.limited_requests + self.limited_connections
     }
 
     /// Returns the refusals of a kind.
@@ -98,13 +112,16 @@ impl Sample {
         let share = (counters.syn_random_ppm.get() as f64 / PPM).clamp(0.0, 0.999);
         refused[0] += accepted * share / (1.0 - share);
         let timed = rates!(accept_queue_timed);
+        let limited_requests = rates!(refused_client_requests);
         let as_refusals = rates!(turned_away upstream_excess upstream_stale);
         Self {
             elapsed_s,
             seconds,
-            answered: rates!(status_2xx status_3xx status_4xx),
+            answered: (rates!(status_2xx status_3xx status_4xx) - limited_requests).max(0.0),
             failed: (rates!(status_5xx) - as_refusals).max(0.0),
             refused,
+            limited_requests,
+            limited_connections: rates!(refused_client_connections),
             departed: rates!(departed),
             accepted,
             forwarded: rates!(upstream_requests),

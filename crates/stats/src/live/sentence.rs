@@ -19,6 +19,8 @@ pub enum Condition {
     Unknown,
     /// Everything that comes is served.
     Calm,
+    /// Some of what comes is refused because of the limits of clients.
+    Limiting,
     /// Overload control is at work, and what it refuses is not counted.
     Overloaded,
     /// Some of what comes is refused because of load.
@@ -33,6 +35,7 @@ impl Condition {
         match self {
             Self::Unknown => "unknown",
             Self::Calm => "calm",
+            Self::Limiting => "limiting",
             Self::Overloaded => "overloaded",
             Self::Refusing => "refusing",
             Self::Failing => "failing",
@@ -64,8 +67,9 @@ impl Sentence {
             .or_else(|| refused_requests(sample));
         let load = load.map(|text| (Condition::Refusing, text));
         let load = load.or_else(|| Some((Condition::Overloaded, overloaded(sample, last)?)));
+        let limited = limited(sample).into_iter().map(|text| (Condition::Limiting, text));
         let faults = faults(sample, last).into_iter().map(|text| (Condition::Failing, text));
-        let all: Vec<_> = load.into_iter().chain(faults).collect();
+        let all: Vec<_> = load.into_iter().chain(limited).chain(faults).collect();
         let Some((condition, _)) = all.first() else {
             return Self { condition: Condition::Calm, text: calm(sample) };
         };
@@ -126,6 +130,28 @@ fn refused_requests(sample: &Sample) -> Option<String> {
     ))
 }
 
+/// Returns what the limits of clients refuse, which is not on account of load.
+fn limited(sample: &Sample) -> Vec<String> {
+    let Sample { limited_requests: requests, limited_connections: connections, .. } = *sample;
+    let of_requests = percent(requests, sample.answered + sample.failed + requests);
+    let of_connections = percent(connections, sample.accepted);
+    let of_requests = of_requests.map(|percent| {
+        let requests = rate(requests);
+        format!(
+            "Refusing {percent} of requests by --client-requests: {requests}/s come from clients \
+             that have made as many as they may."
+        )
+    });
+    let of_connections = of_connections.map(|percent| {
+        let connections = rate(connections);
+        format!(
+            "Refusing {percent} of new connections by --client-connections: {connections}/s come \
+             from clients that have as many open as they may."
+        )
+    });
+    of_requests.into_iter().chain(of_connections).collect()
+}
+
 fn overloaded(sample: &Sample, last: &Reading) -> Option<String> {
     (sample.overloaded >= OVERLOADED_MIN).then(|| {
         let (accepted, within) = (rate(sample.accepted), within(last));
@@ -166,7 +192,7 @@ fn calm(sample: &Sample) -> String {
     if answered + sample.accepted == 0.0 {
         return "Calm: no requests.".into();
     }
-    let refused = sample.refused.iter().sum::<f64>() > 0.0;
+    let refused = sample.refused_in_all() > 0.0;
     let refused = if refused { "hardly anything" } else { "nothing" };
     format!("Calm: {} requests/s are answered, and {refused} is refused.", rate(answered))
 }

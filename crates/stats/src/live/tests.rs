@@ -130,6 +130,40 @@ fn a_server_that_is_short_of_memory_says_so_first() {
 }
 
 #[test]
+fn clients_beyond_their_limits_are_refused_and_not_answered() {
+    // A 429 is one of the replies of 4xx, and a connection beyond the limit was accepted.
+    let named = [
+        ("status_2xx", 50),
+        ("status_4xx", 950),
+        ("refused_client_requests", 940),
+        ("accepted", 100),
+        ("refused_client_connections", 25),
+        ("upstream_failed", 1),
+    ];
+    let Sentence { condition, text } = sentence(&named, &[]);
+    let expected = "Refusing 94 % of requests by --client-requests: 940/s come from clients that \
+                    have made as many as they may. Refusing 25 % of new connections by \
+                    --client-connections: 25/s come from clients that have as many open as they \
+                    may. Requests failed at upstreams: 1 in 1 s.";
+    assert_eq!((condition, &*text), (Condition::Limiting, expected));
+    let mut history = History::default();
+    assert!(!history.add(reading(1, &[])) && history.add(reading(2, &named)));
+    assert!(!history.is_refusing(), "it is not on account of load");
+    let sample = history.last().unwrap();
+    assert_eq!((sample.answered, sample.limited(), sample.offered()), (60.0, 965.0, 1025.0));
+    let json = sample.to_json();
+    assert_eq!((&json["limited"], &json["answered"]), (&965.into(), &60.into()));
+    let few = [("status_2xx", 999), ("status_4xx", 1), ("refused_client_requests", 1)];
+    let text = sentence(&few, &[]).text;
+    assert_eq!(text, "Calm: 999 requests/s are answered, and hardly anything is refused.");
+    // What is refused because of load comes first.
+    let both = [&named[..], &[("refused_stale", 50)]].concat();
+    let Sentence { condition, text } = sentence(&both, &[]);
+    assert_eq!(condition, Condition::Refusing);
+    assert!(text.starts_with("Refusing 50 % of new") && text.contains("94 % of requests by"));
+}
+
+#[test]
 fn a_server_that_refuses_nothing_is_calm_unless_something_has_failed() {
     for (named, condition, text) in [
         (&[][..], Condition::Calm, "Calm: no requests."),
