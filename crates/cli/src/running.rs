@@ -322,9 +322,8 @@ impl Running {
             return;
         }
         manager::tell_reloading();
-        if let Err(log) = self.server.reopen_logs() {
-            self.errors.warn(&format!("the {log} is stuck and was not reopened"));
-        }
+        let failures = self.server.reopen_logs().err().unwrap_or_default();
+        failures.iter().for_each(|why| self.errors.error(why));
         if let Err(error) = self.server.reload_certificates() {
             self.errors.error(&format!("the certificates stay as they were: {error}"));
         }
@@ -334,7 +333,9 @@ impl Running {
         }
         match self.read_fingerprint() {
             Ok(fingerprint) if fingerprint == self.fingerprint => {
-                self.errors.notice("the configuration is the same, and the logs were opened again");
+                let logs =
+                    if failures.is_empty() { ", and the logs were opened again" } else { "" };
+                self.errors.notice(&format!("the configuration is the same{logs}"));
                 manager::tell_ready(&self.status);
             }
             Ok(_) => self.succeed(Program::Same),

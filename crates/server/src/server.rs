@@ -21,10 +21,10 @@ use weir_sys::{heap, privileged, process, profile};
 use crate::architecture::ArchitectureName;
 use crate::bind::{self, Listeners};
 use crate::compressor::CompressorThread;
-use crate::config::{Address, Config, Error, MemoryLimit};
+use crate::config::{AccessLog, Address, Config, Error, MemoryLimit};
 use crate::context::clients::Clients;
-use crate::context::log::LogWriter;
-use crate::context::log::errors::ErrorWriter;
+use crate::context::log::errors::{ERRORS, ErrorWriter};
+use crate::context::log::{self, ACCESS, LogWriter};
 use crate::context::memory::{MemoryBudget, Shortage};
 use crate::control::{Control, Phase, StartLatch, WorkerReport};
 use crate::http::bench;
@@ -628,19 +628,25 @@ impl Server {
         }
     }
 
-    /// Reopens the logs, because they were moved.
+    /// Reopens the logs, because they were moved. Waits for their writers, for a limited time.
     ///
     /// # Errors
-    /// The name of a log whose writer is stuck.
-    pub fn reopen_logs(&self) -> Result<(), &'static str> {
+    /// A sentence about each log that was not reopened: it goes on where it was.
+    pub fn reopen_logs(&self) -> Result<(), Vec<String>> {
         // Child processes write the logs themselves.
         self.controls.iter().for_each(|control| control.request_reopen());
-        match (self.config.errors.reopen(), self.logs.access.as_ref().is_none_or(LogWriter::reopen))
-        {
-            (true, true) => Ok(()),
-            (true, false) => Err("access log"),
-            (false, _) => Err("error log"),
-        }
+        let errors = log::reopening(ERRORS, |tell| self.config.errors.reopen(Some(tell)));
+        let writer = self.logs.access.as_ref();
+        let access = writer.map(|writer| log::reopening(ACCESS, |tell| writer.reopen(Some(tell))));
+        let until = Instant::now() + log::REOPEN_WAIT;
+        let access = match (access, &self.config.access_log) {
+            (Some(outcome), _) => outcome(until),
+            (None, Some(AccessLog { target, .. })) => log::try_to_reopen(target),
+            (None, None) => Ok(()),
+        };
+        let outcomes = [errors(until), access];
+        let failures: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+        if failures.is_empty() { Ok(()) } else { Err(failures) }
     }
 
     /// Returns the counters of every loop so far. A loop too busy to answer within two seconds is

@@ -1,13 +1,17 @@
 //! The access log: whose requests, its own formats, the system's logger and journald, identifiers
 //! of requests, and what fail2ban makes of it.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::OFlags;
+use rustix::process::Signal;
 use weir_tests::server::run;
-use weir_tests::wait::TIMEOUT;
+use weir_tests::wait::{TIMEOUT, until};
 use weir_tests::{Origin, Root, Server, Setup, suite};
 
 use crate::WEIR;
@@ -21,6 +25,9 @@ suite! {
     every_forwarding_architecture_at_once:
     a_request_has_one_identifier_in_the_log_and_at_its_upstream,
 }
+
+/// Flag of an open that does not wait for the other end.
+const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
 
 /// `Aladdin:wrong`, encoded (RFC 7617 section 2).
 const WRONG: &str = "Authorization: Basic QWxhZGRpbjp3cm9uZw==";
@@ -130,6 +137,87 @@ fn journald_gets_an_entry_with_fields_for_each_line() {
     assert_eq!(value("WEIR_REQUEST"), "GET /hello.txt HTTP/1.1");
     assert_eq!((value("WEIR_STATUS"), value("WEIR_USER_AGENT")), ("200", "x"));
     assert!(entry.lines().all(|line| line.contains('=')), "{entry}");
+}
+
+/// Makes a pipe with a name.
+fn pipe(root: &Root, name: &str) -> PathBuf {
+    let path = root.outside().join(name);
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    path
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_is_refused_in_a_sentence() {
+    let root = Root::with_hello();
+    let path = pipe(&root, "pipe");
+    for option in ["--access-log", "--error-log"] {
+        for arch in ["loop", "processes"] {
+            let mut command = Command::new(WEIR);
+            command.args(["serve", "/", "--listen", "127.0.0.1:0", "--arch", arch, option]);
+            let stopped = run(command.arg(&path));
+            assert_eq!(stopped.status.code(), Some(2), "{option} {arch}: {}", stopped.stderr);
+            let log = &option[2..].replace('-', " ");
+            let says = format!("weir: cannot open the {log}: {}: no process", path.display());
+            assert!(stopped.stderr.starts_with(&says), "{arch}: {}", stopped.stderr);
+            assert_eq!(stopped.stderr.lines().count(), 1, "{arch}: {}", stopped.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_log_that_is_not_opened_again_goes_on_where_it_was_and_that_is_said() {
+    for arch in ["loop", "processes"] {
+        let root = Root::with_hello();
+        let (path, moved) = (pipe(&root, "pipe"), root.outside().join("moved"));
+        let mut log = File::options().read(true).custom_flags(NONBLOCK).open(&path).unwrap();
+        let options = ["--arch", arch, "--workers", "1", "--access-log", path.to_str().unwrap()];
+        let server = Server::start(WEIR, &options, &root);
+        let mut logged = String::new();
+        let mut is_logged = |target: &str| {
+            // Nothing there yet is an error like any other.
+            let _ = log.read_to_string(&mut logged);
+            logged.contains(target)
+        };
+        server.get("/hello.txt?first");
+        until("a line was written", || is_logged("?first"));
+        fs::rename(&path, &moved).unwrap();
+        fs::create_dir(&path).unwrap();
+        server.signal(Signal::HUP);
+        until("it was said", || {
+            let said = server.stderr_so_far();
+            said.contains(": cannot reopen the access log: ")
+                && said.contains("; it goes on where it was")
+                && said.contains("the configuration is the same")
+        });
+        let said = server.stderr_so_far();
+        assert!(!said.contains("the logs were opened again"), "{arch}: {said}");
+        server.get("/hello.txt?second");
+        until("a line was written", || is_logged("?second"));
+        fs::remove_dir(&path).unwrap();
+        fs::rename(&moved, &path).unwrap();
+        until("that was said too", || {
+            server.signal(Signal::HUP);
+            server.stderr_so_far().contains("the logs were opened again")
+        });
+        server.stop_cleanly();
+    }
+}
+
+#[test]
+fn a_pipe_that_is_full_makes_nobody_wait() {
+    let root = Root::with_hello();
+    let path = pipe(&root, "pipe");
+    let log = File::options().read(true).custom_flags(NONBLOCK).open(&path).unwrap();
+    rustix::pipe::fcntl_setpipe_size(&log, 4096).unwrap();
+    let server = Server::start(WEIR, &["--access-log", path.to_str().unwrap()], &root);
+    let agent = format!("User-Agent: {}", "x".repeat(5000));
+    until("its writer waits", || {
+        assert_eq!(server.get_with("/hello.txt", &[&agent]).status, 200);
+        server.signal(Signal::HUP);
+        server.stderr_so_far().contains("the access log is stuck and was not reopened")
+    });
+    assert_eq!(server.get("/hello.txt").text(), "hello");
+    server.stop_cleanly();
 }
 
 fn filter(name: &str) -> PathBuf {

@@ -30,7 +30,7 @@ suite! {
 }
 
 /// Says that another process serves now.
-const TAKEN_OVER: &str = "serves from now on";
+pub(crate) const TAKEN_OVER: &str = "serves from now on";
 
 /// Says that none does.
 pub(crate) const UNCHANGED: &str = "nothing was changed: ";

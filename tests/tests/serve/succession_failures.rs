@@ -1,17 +1,20 @@
 //! A successor that fails: the server that goes on has everything that it had.
 
-use std::fs::File;
+use std::fs::{self, File, Permissions};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
-use std::path::Path;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use weir_tests::family::family_of;
 use weir_tests::wait::until;
 use weir_tests::{Address, Client, Root, Server, Setup, suite};
 
 use crate::WEIR;
-use crate::succession::{ConfigFile, UNCHANGED, stop, successions, upgrade};
+use crate::succession::{ConfigFile, TAKEN_OVER, UNCHANGED, stop, successions, upgrade};
 
 suite! {
     every_architecture:
@@ -38,34 +41,76 @@ fn kill_newcomers(server: &Server, before: &[u32]) {
     }
 }
 
+/// A pipe in place of a server's standard error, whose reader reads when it is told to.
+struct ErrorPipe {
+    path: PathBuf,
+    /// Both ends, neither of which waits.
+    ends: File,
+}
+
+impl ErrorPipe {
+    fn new(folder: &Path) -> Self {
+        let path = folder.join("stderr");
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let ends = File::options().read(true).write(true).custom_flags(flags).open(&path).unwrap();
+        Self { path, ends }
+    }
+
+    /// Makes everybody wait who writes to it.
+    fn fill(&mut self) {
+        // Whole pages, to none of which more can be added.
+        while self.ends.write(&[b' '; 4096]).is_ok() {}
+    }
+
+    /// Returns what is in it, and makes room.
+    fn take(&mut self) -> String {
+        let mut text = Vec::new();
+        let end = self.ends.read_to_end(&mut text).unwrap_err();
+        assert_eq!(end.kind(), ErrorKind::WouldBlock);
+        String::from_utf8(text).unwrap()
+    }
+}
+
 fn a_successor_takes_no_connection_before_it_is_ready(setup: &Setup) {
     let (root, name) = (Root::with_hello(), &setup.name);
+    let mut stderr = ErrorPipe::new(root.outside());
     let log = root.outside().join("log");
-    assert!(Command::new("mkfifo").arg(&log).status().unwrap().success());
+    let count = |what: &str| fs::read_to_string(&log).unwrap().matches(what).count();
     let file = ConfigFile::new("workers = 1\n");
-    let server = setup.serve(&root, &["--config", file.path()]);
+    let mut arguments = vec![WEIR, "serve", root.path().to_str().unwrap()];
+    let options = ["--config", file.path(), "--error-log", log.to_str().unwrap()];
+    arguments.extend(setup.with(&[&options[..], &["--listen", "127.0.0.1:0"]].concat()));
+    let script = format!("exec \"$@\" 2>>'{}'", stderr.path.display());
+    let server = Server::start_in_shell(&script, Stdio::null(), &arguments);
     let before = family_of(server.id());
     let ask = |times: u32| {
         for _ in 0..times {
             assert_eq!(server.get("/hello.txt").text(), "hello", "{name}");
         }
     };
-    // It has bound a socket for its second loop when it opens the log, and waits for a reader.
-    file.set(&format!("workers = 2\naccess-log = '{}'\n", log.display()));
+    // It has bound a socket for its second loop when it says that nobody can read its statistics,
+    // and waits for a reader.
+    fs::set_permissions(server.run_dir(), Permissions::from_mode(0o777)).unwrap();
+    stderr.fill();
+    file.set("workers = 2\n");
     server.signal(Signal::HUP);
     until("the successor has bound a socket", || server.has_silent_socket());
     ask(200);
     assert_eq!(server.listening_sockets(), 1, "{name}");
     kill_newcomers(&server, &before);
-    until("it is known to have failed", || failures(&server) == 1);
+    until("it is known to have failed", || count(UNCHANGED) == 1);
     ask(200);
     assert_eq!(server.listening_sockets(), 1, "{name}");
-    let _reader = File::options().read(true).write(true).open(&log).unwrap();
+    stderr.take();
     server.signal(Signal::HUP);
-    until("another process serves", || successions(&server) == 1);
+    until("another process serves", || count(TAKEN_OVER) == 1);
     ask(20);
     assert_eq!(server.listening_sockets(), 2, "{name}");
     stop(server, name);
+    let said = stderr.take();
+    assert!(said.contains("statistics cannot be read"), "{name}: {said}");
+    assert!(!said.contains("panicked"), "{name}: {said}");
 }
 
 #[test]

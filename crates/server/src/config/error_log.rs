@@ -84,7 +84,9 @@ impl LogEntry {
 #[derive(Debug)]
 pub(crate) enum ToWriter {
     Entry(LogEntry),
-    Reopen,
+    /// To open the log again, and to tell this of the outcome: an error is why it goes on where it
+    /// was, and stands in the log itself if nobody is told.
+    Reopen(Option<SyncSender<Result<(), String>>>),
 }
 
 /// Way of a message.
@@ -176,11 +178,12 @@ impl ErrorLog {
         }
     }
 
-    /// Reopens the log, which was moved away. Returns false if its writer is stuck.
-    pub(crate) fn reopen(&self) -> bool {
+    /// Has the log, which was moved away, opened again. `tell`: what is told of the outcome.
+    /// Returns false if its writer is stuck, or there is none.
+    pub(crate) fn reopen(&self, tell: Option<SyncSender<Result<(), String>>>) -> bool {
         match &*self.output() {
-            Output::Writer(writer) => writer.try_send(ToWriter::Reopen).is_ok(),
-            Output::Terminal | Output::Direct(_) => true,
+            Output::Writer(writer) => writer.try_send(ToWriter::Reopen(tell)).is_ok(),
+            Output::Terminal | Output::Direct(_) => false,
         }
     }
 

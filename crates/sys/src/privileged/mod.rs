@@ -19,10 +19,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::sockopt;
 
 use crate::bpf::program_id;
@@ -140,17 +142,35 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
     Ok(content)
 }
 
-/// Opens a log, to write behind what it has, and creates it if it is not there.
+/// Opens a log, to write behind what it has, and creates it if it is not there. Does not wait for
+/// who reads a pipe; a write to one may wait.
 ///
 /// # Errors
-/// Those of open(2).
+/// Those of open(2); a sentence if it is a pipe that no process reads, or a socket.
 pub fn append(path: &Path) -> io::Result<File> {
-    match (OpenOptions::new().create(true).append(true).open(path), other()) {
+    match (append_at_once(path), other()) {
         (Err(error), Some(channel)) if error.kind() == io::ErrorKind::PermissionDenied => {
             ask_for_file(&channel, path, |path| Request::Append(path), error)
         }
+        (Err(error), _) if error.raw_os_error() == Some(libc::ENXIO) => {
+            let kind = path.metadata().map(|about| about.file_type());
+            Err(match kind {
+                Ok(kind) if kind.is_fifo() => io::Error::other("no process reads this pipe"),
+                Ok(kind) if kind.is_socket() => io::Error::other("this is a socket, and no file"),
+                _ => error,
+            })
+        }
         (opened, _) => opened,
     }
+}
+
+fn append_at_once(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).custom_flags(flags.bits().cast_signed());
+    let file = options.open(path)?;
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 /// Makes a filter that takes tokens. The other process makes it by the rules that it was given.

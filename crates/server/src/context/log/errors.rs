@@ -8,12 +8,15 @@ use std::time::Instant;
 use super::escape;
 use super::record::rfc3339;
 use super::sink::Sink;
-use super::{STOP_WAIT, TELL_EVERY};
+use super::{Reopened, STOP_WAIT, TELL_EVERY, goes_on, untold};
 use crate::config::{Error, ErrorLog, LogEntry, LogLevel, ToWriter};
 use crate::sandbox::{Confinement, Task};
 
 /// Maximum number of messages that wait for the writer before others are lost.
 const MESSAGES_WAITING: usize = 256;
+
+/// Name of this log in a message.
+pub(crate) const ERRORS: &str = "error log";
 
 /// Facility `daemon` (RFC 5424 section 6.2.1).
 const FACILITY: u8 = 3;
@@ -58,7 +61,12 @@ impl ErrorWriter {
 /// A message: the log cannot be opened.
 pub(crate) fn write_at_once(log: &ErrorLog) -> Result<(), Error> {
     let mut sink = open(log)?;
-    log.write_at_once(Box::new(move |entry| drop(write(&mut sink, entry))));
+    log.write_at_once(Box::new(move |entry| {
+        // That process has others to look after: it waits for no reader.
+        if sink.has_room() {
+            drop(write(&mut sink, entry));
+        }
+    }));
     Ok(())
 }
 
@@ -67,7 +75,7 @@ fn open(log: &ErrorLog) -> Result<Sink, Error> {
 }
 
 fn fail(why: &dyn std::fmt::Display) -> Error {
-    Error(format!("cannot open the error log: {why}"))
+    Error(format!("cannot open the {ERRORS}: {why}"))
 }
 
 /// State of the writer's thread.
@@ -85,7 +93,11 @@ impl Writer {
             self.lost += self.log.take_lost();
             match message {
                 ToWriter::Entry(entry) => self.write(&entry),
-                ToWriter::Reopen => self.reopen(),
+                ToWriter::Reopen(tell) => {
+                    if let Some(why) = untold(tell, self.reopen()) {
+                        self.write(&LogEntry::now(LogLevel::Error, why));
+                    }
+                }
             }
         }
     }
@@ -112,14 +124,10 @@ impl Writer {
         }
     }
 
-    fn reopen(&mut self) {
-        match open(&self.log) {
-            Ok(again) => self.sink = again,
-            Err(Error(why)) => {
-                let text = format!("{why}; it goes on where it was");
-                self.write(&LogEntry::now(LogLevel::Error, text));
-            }
-        }
+    fn reopen(&mut self) -> Reopened {
+        let opened = Sink::open(&self.log.options().target);
+        self.sink = opened.map_err(|error| goes_on(ERRORS, &error))?;
+        Ok(())
     }
 
     /// Tells the terminal, since the log itself cannot be told, once per second at most.

@@ -17,7 +17,7 @@ use crate::sandbox::{Confinement, Task};
 
 pub(crate) use record::{LoggedRequest, Record};
 use record::{ReplyEnd, TimeText, rfc3339};
-use sink::Sink;
+pub(crate) use sink::Sink;
 
 /// Size, bytes, or age, nanoseconds, at which a batch is handed to the writer.
 const BATCH_BYTES: usize = 32 << 10;
@@ -26,11 +26,17 @@ const BATCH_AGE_NS: u64 = 1_000_000_000;
 /// Maximum wait for the writer at the end.
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
+/// Maximum wait for the writers to open the logs again.
+pub(crate) const REOPEN_WAIT: Duration = Duration::from_secs(2);
+
 /// Minimum time between two messages of the writer to the operator.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Maximum number of batches that wait for the writer before lines are dropped.
 const BATCHES_WAITING: usize = 64;
+
+/// Outcome of opening a log again, which was moved away. An error is why it goes on where it was.
+pub(crate) type Reopened = Result<(), String>;
 
 /// A loop's side of the log.
 #[derive(Debug)]
@@ -50,7 +56,8 @@ pub(crate) struct LogBuffer {
 enum Message {
     /// Lines, and their number.
     Lines(Vec<u8>, u64),
-    Reopen,
+    /// To open the log again, and to tell this of the outcome, or the operator of a failure.
+    Reopen(Option<SyncSender<Reopened>>),
 }
 
 impl LogBuffer {
@@ -166,9 +173,10 @@ impl LogWriter {
         }
     }
 
-    /// Reopens the file, which was moved away. Returns false if the writer's queue is full.
-    pub(crate) fn reopen(&self) -> bool {
-        self.messages.try_send(Message::Reopen).is_ok()
+    /// Has the file, which was moved away, opened again. `tell`: what is told of the outcome;
+    /// without it the operator is told of a failure. Returns false if the writer's queue is full.
+    pub(crate) fn reopen(&self, tell: Option<SyncSender<Reopened>>) -> bool {
+        self.messages.try_send(Message::Reopen(tell)).is_ok()
     }
 
     /// Waits for the remaining lines to be written, for a limited time: a log that is not read must
@@ -179,13 +187,54 @@ impl LogWriter {
     }
 }
 
-/// Checks whether the log can be opened, on behalf of the processes that will write it.
-pub(crate) fn check(target: &LogTarget) -> Result<(), Error> {
-    Sink::open(target).map(drop).map_err(|error| fail(&error))
+/// Opens the log on behalf of the processes that will write it. A pipe is to be held as long as
+/// these run: its reader would see its end before the first of them has opened it.
+///
+/// # Errors
+/// A message: it cannot be opened.
+pub(crate) fn open_for_others(target: &LogTarget) -> Result<Option<Sink>, Error> {
+    let opened = Sink::open(target).map_err(|error| fail(&error))?;
+    Ok(Some(opened).filter(|_| sink::is_pipe(target)))
 }
 
+/// Tries whether the log can be opened again by the processes that write it.
+pub(crate) fn try_to_reopen(target: &LogTarget) -> Reopened {
+    Sink::open(target).map(drop).map_err(|error| goes_on(ACCESS, &error))
+}
+
+/// Has a log opened again; `ask` asks its writer, or returns false if that is stuck. Returns a wait
+/// for the outcome until a time.
+pub(crate) fn reopening(
+    name: &'static str,
+    ask: impl FnOnce(SyncSender<Reopened>) -> bool,
+) -> impl FnOnce(Instant) -> Reopened {
+    let (sender, outcome) = sync_channel(1);
+    let is_asked = ask(sender);
+    move |until| {
+        let wait = until.saturating_duration_since(Instant::now());
+        let outcome = outcome.recv_timeout(if is_asked { wait } else { Duration::ZERO });
+        outcome.unwrap_or_else(|_| Err(format!("the {name} is stuck and was not reopened")))
+    }
+}
+
+/// Tells of the outcome of opening a log again. Returns why it goes on where it was if nobody waits
+/// to be told, or no longer.
+fn untold(tell: Option<SyncSender<Reopened>>, outcome: Reopened) -> Option<String> {
+    match tell {
+        Some(tell) => tell.send(outcome).err()?.0.err(),
+        None => outcome.err(),
+    }
+}
+
+/// Name of this log in a message.
+pub(crate) const ACCESS: &str = "access log";
+
 fn fail(why: &dyn std::fmt::Display) -> Error {
-    Error(format!("cannot open the access log: {why}"))
+    Error(format!("cannot open the {ACCESS}: {why}"))
+}
+
+fn goes_on(name: &str, why: &dyn std::fmt::Display) -> String {
+    format!("cannot reopen the {name}: {why}; it goes on where it was")
 }
 
 /// State of the writer's thread.
@@ -202,12 +251,18 @@ impl Writer {
         while let Ok(message) = inbox.recv() {
             match message {
                 Message::Lines(lines, count) => self.write(&lines, count),
-                Message::Reopen => match Sink::open(&self.target) {
-                    Ok(again) => self.sink = again,
-                    Err(error) => self.tell(&format!("cannot reopen the access log: {error}")),
-                },
+                Message::Reopen(tell) => {
+                    if let Some(why) = untold(tell, self.reopen()) {
+                        self.errors.error(&why);
+                    }
+                }
             }
         }
+    }
+
+    fn reopen(&mut self) -> Reopened {
+        self.sink = Sink::open(&self.target).map_err(|error| goes_on(ACCESS, &error))?;
+        Ok(())
     }
 
     fn write(&mut self, lines: &[u8], count: u64) {

@@ -2,9 +2,13 @@
 //! logger (RFC 5424) and systemd-journald (its native protocol), which take a datagram each.
 
 use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::time::Duration;
 
+use weir_sys::poll::{self, POLLOUT, PollFd};
 use weir_sys::privileged;
 
 use crate::config::LogTarget;
@@ -12,10 +16,15 @@ use crate::config::LogTarget;
 /// Facility `daemon` and severity `informational` (RFC 5424 section 6.2.1).
 const PRIORITY: &str = "30";
 
+/// A file, or an output of the process.
+pub(crate) trait Stream: Write + AsFd + Send {}
+
+impl<T: Write + AsFd + Send> Stream for T {}
+
 /// An open destination.
-pub(super) enum Sink {
+pub(crate) enum Sink {
     /// Lines as they are.
-    Stream(Box<dyn Write + Send>),
+    Stream(Box<dyn Stream>),
     /// A datagram for each line, behind this head.
     Syslog { socket: UnixDatagram, host: String },
     /// A datagram for each entry; entries end with an empty line.
@@ -42,6 +51,17 @@ impl Sink {
         })
     }
 
+    /// Returns whether a short write does not wait for its reader now.
+    pub(super) fn has_room(&self) -> bool {
+        let fd = match self {
+            Self::Stream(stream) => stream.as_fd(),
+            Self::Syslog { socket, .. } | Self::Journal(socket) => socket.as_fd(),
+        };
+        let mut entry = [PollFd { fd: fd.as_raw_fd(), events: POLLOUT, revents: 0 }];
+        // An error or an end is found by the write, which does not wait then.
+        poll::poll(&mut entry, Some(Duration::ZERO)).is_err() || entry[0].revents != 0
+    }
+
     /// Returns whether it is a socket, which may have to be connected again.
     pub(super) fn is_socket(&self) -> bool {
         !matches!(self, Self::Stream(_))
@@ -63,6 +83,12 @@ impl Sink {
             Self::Journal(socket) => send_all(socket, entries(batch).map(<[u8]>::to_vec)),
         }
     }
+}
+
+/// Returns whether a log is a pipe, whose reader sees its end once nobody has it open.
+pub(super) fn is_pipe(target: &LogTarget) -> bool {
+    let LogTarget::File(path) = target else { return false };
+    path.metadata().is_ok_and(|about| about.file_type().is_fifo())
 }
 
 /// Splits a batch into its entries, each with the line feed of its last line.

@@ -243,11 +243,11 @@ impl Child {
 
     /// Reopens the logs, and reads the certificates again.
     fn reopen(&mut self) {
-        if !self.log.as_ref().is_none_or(LogWriter::reopen) {
+        if !self.log.as_ref().is_none_or(|log| log.reopen(None)) {
             self.worker.core.tell("the access log is stuck and was not reopened");
         }
         // It cannot be told that it is stuck itself.
-        let _ = self.worker.core.context.config.errors.reopen();
+        let _ = self.worker.core.context.config.errors.reopen(None);
         self.retry = None;
         self.read_certificates(|tls| Some(tls.reload()));
     }

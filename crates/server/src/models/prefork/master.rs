@@ -21,8 +21,8 @@ use super::account::SharedAccount;
 use super::messages::{self, BYTES_MAX, Command, Message};
 use super::{child, pool_size};
 use crate::config::{AccessLog, Config, Error};
-use crate::context::log;
 use crate::context::log::errors::{self, ErrorWriter};
+use crate::context::log::{self, Sink};
 use crate::context::stores::Stores;
 use crate::control::{FINAL_REPORT, Phase, StartLatch};
 use crate::http::bench;
@@ -89,7 +89,7 @@ pub(super) fn run(
     account: SharedAccount,
     latch: Arc<StartLatch>,
 ) -> i32 {
-    let (signals, confinement) = match prepare(index, config) {
+    let (signals, confinement, _held_log) = match prepare(index, config) {
         Ok(prepared) => prepared,
         Err(Error(why)) => return fail(&channel, why),
     };
@@ -113,18 +113,17 @@ fn fail(channel: &OwnedFd, why: String) -> i32 {
 }
 
 /// Checks that the children will have what they need, and pins the process to the processor on
-/// which they will run. Confines it, and so them.
-fn prepare(index: usize, config: &Config) -> Result<(SignalFd, Confinement), Error> {
+/// which they will run. Confines it, and so them. Returns what is to be held while they run.
+fn prepare(index: usize, config: &Config) -> Result<(SignalFd, Confinement, Option<Sink>), Error> {
     setup::pin(index, config)?;
     let confinement = Confinement::prepare(config)?;
     confinement.enter(Task::Serve)?;
     Stores::open(config, None)?;
-    if let Some(AccessLog { target, .. }) = &config.access_log {
-        log::check(target)?;
-    }
+    let access = config.access_log.as_ref().map(|AccessLog { target, .. }| target);
+    let held_log = access.map(log::open_for_others).transpose()?.flatten();
     let signals = SignalFd::block(&[SIGCHLD]);
     let signals = signals.map_err(|error| Error(format!("cannot start: {error}")))?;
-    Ok((signals, confinement))
+    Ok((signals, confinement, held_log))
 }
 
 impl Master {
