@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_stats::page::{Description, Layout, Owner, SlotWriter, State, Usage, Words};
-use weir_stats::{CallRow, Counters, LoopReport, TABLE};
+use weir_stats::{CallRow, Counters, LoopReport, Merge, TABLE};
 use weir_sys::process::{ids_in_proc, monotonic_ns};
 use weir_sys::profile;
 use weir_sys::run_dir::RunFile;
@@ -272,21 +272,21 @@ impl Publisher {
         }
     }
 
-    /// Takes over the numbers of a process that was killed: the counters as last published, with
-    /// those of the kernel and the names of the calls from its last report.
+    /// Takes over the numbers of a process that was killed: as last published, or as of its last
+    /// report where that is later.
     pub(crate) fn last_published(&self, report: &LoopReport) -> LoopReport {
         let Some(values) = self.slot().map(|slot| slot.values()) else { return report.clone() };
         let Some((values, calls)) = values.split_at_checked(TABLE.len()) else {
             return report.clone();
         };
-        let mut counters = Counters::from_values(values);
-        let old = &report.counters;
-        counters.set_cpu(old.cpu_user_ns.get(), old.cpu_system_ns.get());
-        let switches = [old.context_switches_voluntary, old.context_switches_involuntary];
-        counters.set_switches(switches[0].get(), switches[1].get());
+        let counters = later_of(values, &report.counters);
         let (pairs, _) = calls.as_chunks::<2>();
         let named = profile::NAMES.iter().zip(pairs).filter(|_| self.has_calls());
-        let calls = named.map(|(name, &[count, time_ns])| CallRow { name, count, time_ns });
+        let calls = named.map(|(name, &[count, time_ns])| {
+            let told = report.calls.iter().find(|row| row.name == *name);
+            let (told, told_ns) = told.map_or((0, 0), |row| (row.count, row.time_ns));
+            CallRow { name, count: count.max(told), time_ns: time_ns.max(told_ns) }
+        });
         LoopReport { counters, calls: calls.collect() }
     }
 
@@ -322,6 +322,18 @@ impl StatPage {
     }
 }
 
+/// Returns published counters, but each that a report has higher as that has it: it was made after
+/// the last publication. What was a present state of the process alone has ended with it.
+fn later_of(published: &[u64], report: &Counters) -> Counters {
+    let rows = TABLE.iter().zip(published.iter().zip(report.values()));
+    let later = rows.map(|(row, (&published, told))| match row.merge {
+        Merge::Sum | Merge::Max => published.max(told),
+        Merge::SumNow => 0,
+        Merge::Latest => published,
+    });
+    Counters::from_values(&later.collect::<Vec<_>>())
+}
+
 /// Returns a number that changes with whatever a group of threads does for a connection.
 fn activity(counters: &Counters) -> u64 {
     let Counters { reads, accepted, accept_would_block, bytes_out, closed, .. } = counters;
@@ -332,4 +344,25 @@ fn activity(counters: &Counters) -> u64 {
 
 fn numbers(calls: &[CallRow]) -> Vec<u64> {
     calls.iter().flat_map(|row| [row.count, row.time_ns]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_killed_process_leaves_what_it_told_later_than_it_published() {
+        let mut published = Counters::default();
+        published.requests.add(5);
+        published.accepted.add(3);
+        let mut told = published.clone();
+        told.requests.add(1);
+        published.accepted.one();
+        let at = |name: &str| TABLE.iter().position(|row| row.name == name).unwrap();
+        let mut values = published.values();
+        (values[at("accept_queue")], values[at("memory_used_bytes")]) = (7, 9);
+        let later = later_of(&values, &told);
+        assert_eq!((later.requests.get(), later.accepted.get()), (6, 4));
+        assert_eq!((later.accept_queue.get(), later.memory_used_bytes.get()), (0, 9));
+    }
 }

@@ -1,6 +1,7 @@
 //! Child processes: fork(2), waitpid(2), and a message channel between parent and child.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::process::{Pid, WaitOptions, WaitStatus};
 
-use crate::process::threads;
+use crate::process::{Usage, threads};
 use crate::ring;
 
 /// Forks this process and returns the child's ID; returns 0 in the child.
@@ -103,10 +104,31 @@ impl std::fmt::Display for ExitStatus {
     }
 }
 
-/// Reaps a child that has ended, if there is one, and returns its ID and how it ended (waitpid(2)).
-pub fn reap_child() -> Option<(u32, ExitStatus)> {
-    let (pid, status) = rustix::process::waitpid(None, WaitOptions::NOHANG).ok()??;
-    Some((pid.as_raw_nonzero().get().unsigned_abs(), end(status)))
+/// A child that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedChild {
+    /// Its ID.
+    pub id: u32,
+    /// The way in which it ended.
+    pub end: ExitStatus,
+    /// Usage of all its threads, and of its own children that it has waited for.
+    pub usage: Usage,
+}
+
+/// Reaps a child that has ended, if there is one (wait4(2)).
+pub fn reap_child() -> Option<EndedChild> {
+    let (mut status, mut usage) = (0, MaybeUninit::<libc::rusage>::zeroed());
+    // SAFETY: the kernel fills in both during the call.
+    let id = unsafe { libc::wait4(-1, &raw mut status, libc::WNOHANG, usage.as_mut_ptr()) };
+    let id = u32::try_from(id).ok().filter(|id| *id > 0)?;
+    let end = if libc::WIFSIGNALED(status) {
+        ExitStatus::Signal(libc::WTERMSIG(status))
+    } else {
+        ExitStatus::Status(libc::WEXITSTATUS(status))
+    };
+    // SAFETY: it is filled in, and all zeroes would be a valid value of it.
+    let usage = unsafe { usage.assume_init() };
+    Some(EndedChild { id, end, usage: Usage::of(&usage) })
 }
 
 /// Waits for a child to end.

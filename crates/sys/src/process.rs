@@ -197,12 +197,19 @@ fn usage(whose: libc::c_int) -> Usage {
         libc::getrusage(whose, usage.as_mut_ptr());
         usage.assume_init()
     };
-    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
-    Usage {
-        user_ns: ns(usage.ru_utime),
-        system_ns: ns(usage.ru_stime),
-        switches_voluntary: usage.ru_nvcsw as u64,
-        switches_involuntary: usage.ru_nivcsw as u64,
+    Usage::of(&usage)
+}
+
+impl Usage {
+    pub(crate) fn of(usage: &libc::rusage) -> Self {
+        let ns =
+            |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
+        Self {
+            user_ns: ns(usage.ru_utime),
+            system_ns: ns(usage.ru_stime),
+            switches_voluntary: usage.ru_nvcsw as u64,
+            switches_involuntary: usage.ru_nivcsw as u64,
+        }
     }
 }
 

@@ -156,11 +156,21 @@ fn no_total_falls_while_connections_come_and_go(setup: &Setup) {
 fn children_that_are_killed_leave_their_counts() {
     let root = Root::with_hello();
     let options = ["--arch", "processes", "--arch-option", "pool=2", "--workers", "1"];
-    let server = Server::start(WEIR, &options, &root);
-    for _ in 0..6 {
+    let server = Server::start(WEIR, &[&options[..], &["--bench-endpoints"]].concat(), &root);
+    for _ in 0..5 {
         assert_eq!(server.get("/hello.txt").text(), "hello");
     }
+    // Enough to be seen in the ticks of /proc.
+    assert_eq!(server.get("/.weir/burn?us=50000").status, 200);
     until("the connections were closed", || json(&server)["total"]["closed"] == 6);
+    let of_kernel = || {
+        let total = json(&server)["total"].clone();
+        let of = |name: &str| total[name].as_u64();
+        let cpu_ns = of("cpu_user_ns").zip(of("cpu_system_ns")).map(|(user, system)| user + system);
+        (cpu_ns, of("context_switches_voluntary"), of("context_switches_involuntary"))
+    };
+    let before = of_kernel();
+    assert!(before.0 > Some(0), "{before:?}");
     let masters = weir_tests::family::family_of(server.id());
     let children = masters.iter().filter(|pid| {
         // The main process has its master as a child, and the master the children.
@@ -171,6 +181,13 @@ fn children_that_are_killed_leave_their_counts() {
     }
     until("their ends were noticed", || json(&server)["total"]["children_lost"] == 2);
     assert_eq!(json(&server)["total"]["replies"], 6);
+    let mut after = of_kernel();
+    until("the kernel told of the new ones", || {
+        after = of_kernel();
+        after.0.is_some()
+    });
+    let fell = [after.0 < before.0, after.1 < before.1, after.2 < before.2];
+    assert_eq!(fell, [false; 3], "{before:?} {after:?}");
     assert_eq!(server.get("/hello.txt").text(), "hello", "others take their places");
     until("the count went on", || json(&server)["total"]["replies"].as_u64() >= Some(7));
     let end = server.stop().stats();

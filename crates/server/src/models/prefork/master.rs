@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_stats::{Counters, LoopReport};
-use weir_sys::fork::{self, ExitStatus};
+use weir_sys::fork::{self, EndedChild, ExitStatus};
 use weir_sys::namespace;
 use weir_sys::poll::{POLLIN, PollFd};
+use weir_sys::process::Usage;
 use weir_sys::signal::{SIGCHLD, SignalFd};
 
 use super::account::SharedAccount;
@@ -316,7 +317,7 @@ impl Master {
     /// Handles the children that have ended.
     fn reap(&mut self) {
         let _ = self.signals.next();
-        while let Some((id, end)) = fork::reap_child() {
+        while let Some(EndedChild { id, end, usage }) = fork::reap_child() {
             let Some(at) = self.children.iter().position(|child| child.id == id) else { continue };
             let mut child = self.children.swap_remove(at);
             child.receive();
@@ -325,6 +326,7 @@ impl Master {
             if child.report_request != FINAL_REPORT {
                 // It was killed, and has counted since its last report.
                 child.report = publisher.last_published(&child.report);
+                count_usage(&mut child.report.counters, usage);
                 count_lost(&mut child.report.counters);
                 self.replace(&child, end);
             }
@@ -387,6 +389,13 @@ impl Master {
         // If the main process has died, this one dies with it.
         let _ = fork::send(self.channel.as_fd(), &report, true);
     }
+}
+
+/// Counts what a killed child has used, as the kernel tells it: with the threads that write its log
+/// and compress its files, which are not told apart any more.
+fn count_usage(counters: &mut Counters, usage: Usage) {
+    counters.set_cpu(usage.user_ns, usage.system_ns);
+    counters.set_switches(usage.switches_voluntary, usage.switches_involuntary);
 }
 
 /// Counts the connections that a killed child had open as closed: the kernel has closed them.
