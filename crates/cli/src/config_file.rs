@@ -21,9 +21,9 @@ use weir_lab::document;
 use weir_server::files;
 
 use crate::command::{Cli, one_sentence};
-use option::{CONFIG, PRINT, option};
+use option::{CONFIG, Found, PRINT, option};
 use placed::Source;
-use places::Places;
+pub(crate) use places::Places;
 use show::Origins;
 pub(crate) use site_tables::{SettingsTable, SiteTable};
 pub(crate) use tables::{Tables, UpstreamTable};
@@ -126,6 +126,12 @@ fn settings(
             let is_path = || source.wrong(value.span(), "root is a path");
             let text = value.get_ref().as_str().ok_or_else(is_path)?;
             if !is_given("root") {
+                merged.places.add(&Found {
+                    id: "root".into(),
+                    name: "root".into(),
+                    place: source.place(value.span()),
+                    args: Vec::new(),
+                });
                 // A path that looks like an option is still a path.
                 let dash = if text.starts_with('-') { "./" } else { "" };
                 merged.args.push(format!("{dash}{text}").into());

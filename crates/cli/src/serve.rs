@@ -20,7 +20,7 @@ use weir_server::{
 };
 
 use crate::caching::CacheOptions;
-use crate::config_file::{self, Environment, Merged, Tables};
+use crate::config_file::{self, Environment, Merged, Places, Tables};
 use crate::error_log::log_target;
 use crate::forwarding::{self, Forwarding};
 use crate::options::{
@@ -92,7 +92,8 @@ pub(crate) fn check_file(
     let mut args: Vec<OsString> = ["weir", task, "--config"].iter().map(OsString::from).collect();
     args.push(file.into());
     args.extend(upstream.map(OsString::from));
-    let config = checked(args, environment)?.ok_or("there is nothing to check")?;
+    let (config, places) = checked(args, environment)?.ok_or("there is nothing to check")?;
+    weir_server::check(&config).map_err(|it| places.locate_at(it.option, &it.why))?;
     let listen: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
     let listen = listen.join(", ");
     let what = if options.proxy {
@@ -100,7 +101,12 @@ pub(crate) fn check_file(
     } else {
         let of_sites = config.site_roots.iter().map(|root| &root.path);
         for root in std::iter::once(&config.root).chain(of_sites) {
-            root.read_dir().map_err(|error| format!("{}: {error}", root.display()))?;
+            let why = |error| format!("{}: {error}", root.display());
+            let place = |why: String| match root == &config.root {
+                true => places.locate_at("root", &why),
+                false => why,
+            };
+            root.read_dir().map_err(|error| place(why(error)))?;
         }
         format!("serves {}", config.root.display())
     };
@@ -117,8 +123,12 @@ pub(crate) fn check(words: &[String]) -> Result<(), String> {
     checked(args.map(OsString::from).collect(), &[]).map(drop)
 }
 
-/// Returns the configuration of a command line; `None` if it is not one of a server.
-fn checked(args: Vec<OsString>, environment: &Environment) -> Result<Option<Config>, String> {
+/// Returns the configuration of a command line, with the places of its options; `None` if it is not
+/// one of a server.
+fn checked(
+    args: Vec<OsString>,
+    environment: &Environment,
+) -> Result<Option<(Config, Places)>, String> {
     let matches =
         Cli::command().try_get_matches_from(&args).map_err(|error| one_sentence(&error))?;
     let Merged { args, tables, places, .. } = config_file::merge(args, &matches, environment)?;
@@ -130,7 +140,7 @@ fn checked(args: Vec<OsString>, environment: &Environment) -> Result<Option<Conf
     if is_named && !architecture.takes_mechanism {
         return Err(format!("--arch {} takes no mechanism", architecture.spelling));
     }
-    Ok(Some(config))
+    Ok(Some((config, places)))
 }
 
 /// Returns the configuration of a whole command line; `None` if it is not one of a server.

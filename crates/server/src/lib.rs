@@ -6,6 +6,7 @@
 
 pub mod architecture;
 mod bind;
+mod check;
 mod compressor;
 mod config;
 mod context;
@@ -27,6 +28,7 @@ mod upstream;
 mod user;
 mod worker;
 
+pub use check::{Unavailable, check};
 pub use config::{
     AccessLog, Address, ClientLimits, Config, Error, ErrorLog, ErrorLogOptions, HealthCheck,
     HighPriority, LOG_FIELDS, LogField, LogFieldRow, LogFormat, LogLevel, LogPattern, LogTarget,

@@ -148,7 +148,7 @@ fn failed(error: &io::Error) -> Error {
 
 /// Returns what this kernel lacks of the confinement, as a sentence; `None` if it lacks nothing
 /// that matters.
-fn lack(support: Support) -> Option<&'static str> {
+pub(crate) fn lack(support: Support) -> Option<&'static str> {
     match (support.landlock > 0, support.seccomp) {
         (true, true) => None,
         (false, true) => Some("files are not confined: this kernel has no Landlock, or forbids it"),

@@ -16,6 +16,15 @@ use crate::worker::syn_filter::RULES;
 /// Name of the channel to the process that keeps the privileges, for a successor.
 pub(crate) const CHANNEL: &str = "privileged channel";
 
+/// Checks that there is the user that a configuration names.
+///
+/// # Errors
+/// A message: there is none.
+pub(crate) fn check(config: &Config) -> Result<(), Error> {
+    let Some(name) = &config.user else { return Ok(()) };
+    User::find(&name.user, name.group.as_deref()).map(drop).map_err(|error| failed(&error))
+}
+
 /// Returns the user that a server has yet to become; `None` if it is to stay as it is, or is the
 /// user already, without a privilege.
 ///

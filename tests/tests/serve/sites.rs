@@ -568,6 +568,7 @@ fn a_sound_file_is_checked_and_printed_with_its_sites() {
     let root = Root::with_hello();
     write_users(&root);
     let (www, users) = (root.path().display(), root.outside().join("users"));
+    let log = root.outside().join("access.log");
     let config = write_config(
         &root,
         &format!(
@@ -577,8 +578,9 @@ fn a_sound_file_is_checked_and_printed_with_its_sites() {
             users.display()
         ),
     );
-    let checked = run(Command::new(WEIR).arg("check").arg(&config));
+    let checked = run(Command::new(WEIR).arg("check").arg(&config).env("WEIR_ACCESS_LOG", &log));
     assert_eq!(checked.status.code(), Some(0), "{}", checked.stderr);
+    assert!(!log.exists(), "a check makes nothing");
     let print = |config: &PathBuf| {
         let stopped =
             run(Command::new(WEIR).args(["serve", "--print-config", "--config"]).arg(config));
@@ -652,10 +654,34 @@ fn what_makes_no_sense_is_one_sentence_with_its_place() {
         ("admin = '127.0.0.1:0'\nstat-page = false\n", "line 1, column 9: --admin shows the page"),
         ("[[site]]\nhosts = ['a']\nroot = '/no/such'\n", "/no/such"),
     ] {
-        let config = write_config(&root, text);
-        let stopped = run(Command::new(WEIR).arg("check").arg(&config));
-        assert_eq!(stopped.status.code(), Some(2), "{text:?}: {}", stopped.stderr);
-        assert_eq!(stopped.stderr.trim_end().lines().count(), 1, "{text:?}: {}", stopped.stderr);
-        assert!(stopped.stderr.contains(says), "{text:?}: {}", stopped.stderr);
+        check_refuses(&root, text, says);
+    }
+}
+
+/// Checks a file in which something is wrong, which is said in a sentence.
+fn check_refuses(root: &Root, text: &str, says: &str) {
+    let config = write_config(root, text);
+    let stopped = run(Command::new(WEIR).arg("check").arg(&config));
+    assert_eq!(stopped.status.code(), Some(2), "{text:?}: {}", stopped.stderr);
+    assert_eq!(stopped.stderr.trim_end().lines().count(), 1, "{text:?}: {}", stopped.stderr);
+    assert!(stopped.stderr.contains(says), "{text:?}: {}", stopped.stderr);
+}
+
+#[test]
+fn a_check_finds_what_this_machine_does_not_have() {
+    let root = Root::with_hello();
+    for (text, says) in [
+        ("root = '/no/such'\n", "line 1, column 8: /no/such"),
+        ("user = 'nobody-of-this-name'\n", "line 1, column 8: --user: there is no user nobody-of"),
+        ("cpus = '1023'\n", "line 1, column 8: --cpus: processor 1023 is not there"),
+        (
+            "listing = true\naccess-log = '/no/such/log'\n",
+            "line 2, column 14: cannot open the access log: /no/such/log: No such file",
+        ),
+        ("access-log = '/'\n", "line 1, column 14: cannot open the access log: /: Is a dir"),
+        ("access-log = 'syslog:/no/such'\n", "cannot open the access log: /no/such: No such"),
+        ("error-log = '/dev/null/log'\n", "line 1, column 13: cannot open the error log: /dev"),
+    ] {
+        check_refuses(&root, text, says);
     }
 }

@@ -18,7 +18,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["http"],
             &["worker"],
             &["user"],
-            &["models", "succession"],
+            &["check", "models", "succession"],
             &["bind"],
             &["limits"],
             &["server", "test_support"],

@@ -30,6 +30,12 @@ impl Places {
         format!("{place}{error}")
     }
 
+    /// Puts the place of an option before an error that is about it, if it has one.
+    pub(crate) fn locate_at(&self, option: &str, error: &str) -> String {
+        let place = self.of.iter().find(|(name, _)| name == option);
+        format!("{}{error}", place.map_or("", |(_, place)| place))
+    }
+
     /// Returns the place of the option that an error names first, which is the one at fault.
     pub(super) fn place_of(&self, error: &str) -> Option<&str> {
         let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';

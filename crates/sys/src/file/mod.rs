@@ -11,7 +11,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, accessat};
 use rustix::io::{Errno, retry_on_intr};
 
 pub use self::cached::{
@@ -107,6 +107,24 @@ pub fn open_beneath(root: BorrowedFd<'_>, path: &[u8], symlinks: bool) -> io::Re
         fd = open();
     }
     Ok(File::new(fd?))
+}
+
+/// Checks that this process's user may write to a file that is there.
+///
+/// # Errors
+/// EACCES, EROFS: access(2).
+pub fn may_write(path: &Path) -> io::Result<()> {
+    Ok(accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?)
+}
+
+/// Checks that this process's user may create files in a folder.
+///
+/// # Errors
+/// ENOENT, ENOTDIR: there is no such folder; EACCES, EROFS: access(2).
+pub fn may_create_in(folder: &Path) -> io::Result<()> {
+    // What is below it is looked for, which a file does not have.
+    let folder = folder.join(".");
+    Ok(accessat(CWD, &folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
 }
 
 /// Returns whether an errno says that this process, or the machine, has too little of something to

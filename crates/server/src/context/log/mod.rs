@@ -7,6 +7,7 @@ mod escape;
 mod record;
 mod sink;
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -195,6 +196,15 @@ impl LogWriter {
 pub(crate) fn open_for_others(target: &LogTarget) -> Result<Option<Sink>, Error> {
     let opened = Sink::open(target).map_err(|error| fail(&error))?;
     Ok(Some(opened).filter(|_| sink::is_pipe(target)))
+}
+
+/// Checks whether a log can be opened, without creating it. A pipe is not opened, since its reader
+/// would see its end.
+///
+/// # Errors
+/// Those of opening it, with its path.
+pub(crate) fn check(target: &LogTarget) -> io::Result<()> {
+    Sink::check(target)
 }
 
 /// Tries whether the log can be opened again by the processes that write it.

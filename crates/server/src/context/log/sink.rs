@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use weir_sys::poll::{self, POLLOUT, PollFd};
-use weir_sys::privileged;
+use weir_sys::{file, privileged};
 
 use crate::config::LogTarget;
 
@@ -49,6 +49,24 @@ impl Sink {
             }
             LogTarget::Journal(path) => Self::Journal(connect(path)?),
         })
+    }
+
+    /// Checks whether a destination can be opened, without creating it.
+    ///
+    /// # Errors
+    /// As of [`Sink::open`].
+    pub(super) fn check(target: &LogTarget) -> io::Result<()> {
+        let LogTarget::File(path) = target else { return Self::open(target).map(drop) };
+        let checked = match path.metadata() {
+            Ok(about) if about.file_type().is_fifo() => file::may_write(path),
+            Ok(_) => return Self::open(target).map(drop),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                file::may_create_in(folder.unwrap_or(Path::new(".")))
+            }
+            Err(error) => Err(error),
+        };
+        checked.map_err(|error| at(path, &error))
     }
 
     /// Returns whether a short write does not wait for its reader now.
