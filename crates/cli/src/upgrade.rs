@@ -30,6 +30,8 @@ pub(crate) struct UpgradeOptions {
 /// A sentence: there is no such server, or no other took its place.
 pub(crate) fn upgrade(options: &UpgradeOptions) -> Result<ExitCode, String> {
     let page = one_server(options.pid)?;
+    // The one named may be finishing what it has.
+    let page = ServerPage::last_successor(page.pid()).unwrap_or(page);
     let pid = page.pid();
     let before = children_of(pid);
     ask_to_upgrade(pid).map_err(|error| format!("process {pid}: {error}"))?;

@@ -16,6 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use weir_stats::page::{Layout, PageError, Snapshot, Words};
+use weir_sys::descent;
 use weir_sys::process::monotonic_ns;
 use weir_sys::run_dir::{self, Server};
 use weir_sys::shared_page::ReadNumbers;
@@ -82,6 +83,31 @@ impl ServerPage {
         }
     }
 
+    /// Maps the page of the server that a process stands for: its own, or else that of the last
+    /// server that has taken its place.
+    ///
+    /// # Errors
+    /// As of [`ServerPage::open`].
+    pub fn of_process(pid: u32) -> Result<Self, OpenError> {
+        match Self::open(pid) {
+            Err(OpenError::NoServer(_)) => {
+                Self::last_successor(pid).ok_or(OpenError::NoServer(pid))
+            }
+            opened => opened,
+        }
+    }
+
+    /// Maps the page of the last server that has taken the place of a process; `None` if there is
+    /// none.
+    pub fn last_successor(pid: u32) -> Option<Self> {
+        let name = name_of(pid)?;
+        // What another program has started has not taken its place.
+        let is_like = |descendant: &u32| name_of(*descendant).as_ref() == Some(&name);
+        let descendants = descent::descendants_of(pid).into_iter().filter(is_like);
+        let pages = descendants.filter_map(|pid| Self::open(pid).ok());
+        pages.max_by_key(|page| page.layout.description.started_ns)
+    }
+
     fn map(pid: u32, file: &OwnedFd) -> Result<Self, OpenError> {
         let numbers =
             ReadNumbers::of_file(file.as_fd()).map_err(|error| OpenError::Io(pid, error))?;
@@ -134,6 +160,20 @@ impl ServerPage {
 /// Returns the process ids of the running servers that this user can find, lowest first.
 pub fn servers() -> Vec<u32> {
     run_dir::servers()
+}
+
+/// Returns the one of several servers that has taken the place of all others; `None` if there is
+/// none.
+pub fn successor_of_all(pages: Vec<ServerPage>) -> Option<ServerPage> {
+    let pids: Vec<u32> = pages.iter().map(ServerPage::pid).collect();
+    let newest = pages.into_iter().max_by_key(|page| page.layout.description.started_ns)?;
+    let mut others = pids.into_iter().filter(|pid| *pid != newest.pid);
+    others.all(|pid| descent::descendants_of(pid).contains(&newest.pid)).then_some(newest)
+}
+
+/// Returns the name of a process, which is that of its program: proc_pid_comm(5).
+fn name_of(pid: u32) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()
 }
 
 /// Mapped numbers, as `weir-stats` loads them.

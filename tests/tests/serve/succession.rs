@@ -476,6 +476,41 @@ fn an_upgrade_is_asked_for_by_process_id_and_says_what_came_of_it() {
 }
 
 #[test]
+fn a_process_stands_for_the_server_that_has_taken_its_place() {
+    let root = Root::with_hello();
+    let server = Server::start(WEIR, &[], &root);
+    let weir = |words: &[&str], pid: u32| {
+        let mut command = Command::new(WEIR);
+        command.env("WEIR_RUN_DIR", server.run_dir()).args(words).arg(pid.to_string());
+        let done = run(&mut command);
+        assert_eq!(done.status.code(), Some(0), "{words:?} {pid}: {}", done.stderr);
+        done.stdout
+    };
+    let upgrade_by = |pid: u32, replaced: u32| {
+        let before = successions(&server);
+        let said = weir(&["upgrade"], pid);
+        assert!(said.ends_with(&format!("serves in place of {replaced}\n")), "{said}");
+        until("it was said", || successions(&server) == before + 1);
+        last_successor(&server)
+    };
+    let second = upgrade_by(server.id(), server.id());
+    until("the first has finished", || !has_page(&server, server.id()));
+    assert!(weir(&["stat"], server.id()).contains(&format!("process {second},")));
+    let third = upgrade_by(server.id(), second);
+    // It has a connection to finish, and so its page.
+    let mut client = server.connect();
+    client.send("GET /hello.txt HTTP/1.1\r\n");
+    until("the connection was accepted", || server.open_connections() == 1);
+    let fourth = upgrade_by(third, third);
+    assert!(weir(&["stat"], third).contains(&format!("process {third},")));
+    let fifth = upgrade_by(third, fourth);
+    assert!(weir(&["stat"], fifth).contains(&format!("process {fifth},")));
+    client.send("Host: a\r\n\r\n");
+    assert_eq!(client.reply().text(), "hello");
+    stop(server, "");
+}
+
+#[test]
 fn a_successor_that_dies_takes_the_first_process_with_it() {
     let root = Root::with_hello();
     let server = Server::start(WEIR, &[], &root);

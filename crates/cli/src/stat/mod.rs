@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use weir_observe::{ServerPage, servers};
+use weir_observe::{ServerPage, servers, successor_of_all};
 use weir_stats::page::Snapshot;
 
 pub(crate) use options::StatOptions;
@@ -32,7 +32,7 @@ const NAP: Duration = Duration::from_millis(20);
 /// A sentence: there is no such server, or its statistics cannot be read.
 pub(crate) fn stat(options: &StatOptions) -> Result<ExitCode, String> {
     let page = match options.pid {
-        Some(pid) => ServerPage::open(pid).map_err(|error| error.to_string())?,
+        Some(pid) => ServerPage::of_process(pid).map_err(|error| error.to_string())?,
         None => {
             let mut pages = running()?;
             match pages.pop() {
@@ -52,19 +52,18 @@ pub(crate) fn stat(options: &StatOptions) -> Result<ExitCode, String> {
     }
 }
 
-/// Opens the page of a server: the one with this process id, or the only one that runs.
+/// Opens the page of a server: the one with this process id, or that has taken its place, or the
+/// only one that runs, besides those whose place it has taken.
 ///
 /// # Errors
 /// A sentence: there is no such server, its statistics cannot be read, or several run.
 pub(crate) fn one_server(pid: Option<u32>) -> Result<ServerPage, String> {
     if let Some(pid) = pid {
-        return ServerPage::open(pid).map_err(|error| error.to_string());
+        return ServerPage::of_process(pid).map_err(|error| error.to_string());
     }
-    let mut pages = running()?;
-    match pages.pop() {
-        None => Err(NONE_RUNS.into()),
-        Some(only) if pages.is_empty() => Ok(only),
-        Some(_) => Err(SEVERAL_RUN.into()),
+    match running()? {
+        none if none.is_empty() => Err(NONE_RUNS.into()),
+        pages => successor_of_all(pages).ok_or_else(|| SEVERAL_RUN.into()),
     }
 }
 
