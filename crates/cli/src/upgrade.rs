@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_observe::ServerPage;
-use weir_server::{ask_to_upgrade, children_of};
+use weir_server::{ask_to_upgrade, children_of, faults_of_ended_children};
 
 use crate::print::print_text;
 use crate::stat::one_server;
@@ -33,7 +33,7 @@ pub(crate) fn upgrade(options: &UpgradeOptions) -> Result<ExitCode, String> {
     // The one named may be finishing what it has.
     let page = ServerPage::last_successor(page.pid()).unwrap_or(page);
     let pid = page.pid();
-    let before = children_of(pid);
+    let (before, faults) = (children_of(pid), faults_of_ended_children(pid));
     ask_to_upgrade(pid).map_err(|error| format!("process {pid}: {error}"))?;
     let goes_on =
         || format!("process {pid} goes on: no other took its place, and its own messages say why");
@@ -47,7 +47,9 @@ pub(crate) fn upgrade(options: &UpgradeOptions) -> Result<ExitCode, String> {
         {
             return print_text(&format!("weir: process {serves} serves in place of {pid}\n"));
         }
-        if started.is_some() && new.is_none() {
+        // One may have ended before it was seen.
+        let has_failed = started.is_some() || faults_of_ended_children(pid) > faults;
+        if has_failed && new.is_none() && !page.has_ended() {
             return Err(goes_on());
         }
         started = new;

@@ -16,6 +16,9 @@ use crate::proc;
 /// Field of proc_pid_stat(5) with the parent's process id.
 const PARENT: usize = 4;
 
+/// Field with the minor faults of children that were waited for.
+const FAULTS_OF_ENDED: usize = 11;
+
 /// Sends a signal to a process.
 ///
 /// # Errors
@@ -64,6 +67,12 @@ pub fn reap() -> Reaped {
 pub fn children_of(parent: u32) -> Vec<u32> {
     let parent_of = |pid| proc::field(&proc::of(pid)?, PARENT);
     proc::processes().filter(|&pid| parent_of(pid) == Some(parent.into())).collect()
+}
+
+/// Returns a number that grows when a process has waited for a child that has ended: the page
+/// faults of such children, which each has (proc_pid_stat(5)).
+pub fn faults_of_ended_children(parent: u32) -> Option<u64> {
+    proc::field(&proc::of(parent)?, FAULTS_OF_ENDED)
 }
 
 /// Returns the descendants of a process.
@@ -123,7 +132,10 @@ mod tests {
         assert!(!await_end(child.id(), Duration::ZERO).unwrap());
         signal(child.id(), libc::SIGTERM).unwrap();
         assert!(await_end(child.id(), Duration::from_secs(60)).unwrap());
+        let faults = || faults_of_ended_children(std::process::id()).unwrap();
+        let before = faults();
         child.wait().unwrap();
+        assert!(faults() > before);
         let error = signal(child.id(), libc::SIGTERM).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
         assert!(await_end(child.id(), Duration::ZERO).unwrap());
