@@ -16,7 +16,6 @@ use std::thread;
 use std::time::Duration;
 
 use weir_stats::page::{Layout, PageError, Snapshot, Words};
-use weir_sys::descent;
 use weir_sys::process::monotonic_ns;
 use weir_sys::run_dir::{self, Server};
 use weir_sys::shared_page::ReadNumbers;
@@ -84,28 +83,37 @@ impl ServerPage {
     }
 
     /// Maps the page of the server that a process stands for: its own, or else that of the last
-    /// server that has taken its place.
+    /// server of those that have taken its place, if it was started first.
     ///
     /// # Errors
     /// As of [`ServerPage::open`].
     pub fn of_process(pid: u32) -> Result<Self, OpenError> {
         match Self::open(pid) {
             Err(OpenError::NoServer(_)) => {
-                Self::last_successor(pid).ok_or(OpenError::NoServer(pid))
+                last(pages_of(pid.into())).ok_or(OpenError::NoServer(pid))
             }
             opened => opened,
         }
     }
 
-    /// Maps the page of the last server that has taken the place of a process; `None` if there is
+    /// Maps the page of the last server that has taken the place of this one; `None` if there is
     /// none.
-    pub fn last_successor(pid: u32) -> Option<Self> {
-        let name = name_of(pid)?;
-        // What another program has started has not taken its place.
-        let is_like = |descendant: &u32| name_of(*descendant).as_ref() == Some(&name);
-        let descendants = descent::descendants_of(pid).into_iter().filter(is_like);
-        let pages = descendants.filter_map(|pid| Self::open(pid).ok());
-        pages.max_by_key(|page| page.layout.description.started_ns)
+    pub fn last_successor(&self) -> Option<Self> {
+        let is_later = |page: &Self| page.started_ns() > self.started_ns();
+        last(pages_of(self.first_pid()).filter(is_later))
+    }
+
+    /// Returns the id of the process that was started first, of those that have taken each other's
+    /// place.
+    fn first_pid(&self) -> u64 {
+        match self.layout.description.first_pid {
+            0 => self.pid.into(),
+            first => first,
+        }
+    }
+
+    fn started_ns(&self) -> u64 {
+        self.layout.description.started_ns
     }
 
     fn map(pid: u32, file: &OwnedFd) -> Result<Self, OpenError> {
@@ -165,15 +173,19 @@ pub fn servers() -> Vec<u32> {
 /// Returns the one of several servers that has taken the place of all others; `None` if there is
 /// none.
 pub fn successor_of_all(pages: Vec<ServerPage>) -> Option<ServerPage> {
-    let pids: Vec<u32> = pages.iter().map(ServerPage::pid).collect();
-    let newest = pages.into_iter().max_by_key(|page| page.layout.description.started_ns)?;
-    let mut others = pids.into_iter().filter(|pid| *pid != newest.pid);
-    others.all(|pid| descent::descendants_of(pid).contains(&newest.pid)).then_some(newest)
+    let first_pid = pages.first()?.first_pid();
+    let are_one = pages.iter().all(|page| page.first_pid() == first_pid);
+    last(pages.into_iter()).filter(|_| are_one)
 }
 
-/// Returns the name of a process, which is that of its program: proc_pid_comm(5).
-fn name_of(pid: u32) -> Option<String> {
-    std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()
+/// Maps the pages of the servers that have taken each other's place from this process on.
+fn pages_of(first_pid: u64) -> impl Iterator<Item = ServerPage> {
+    let pages = servers().into_iter().filter_map(|pid| ServerPage::open(pid).ok());
+    pages.filter(move |page| page.first_pid() == first_pid)
+}
+
+fn last(pages: impl Iterator<Item = ServerPage>) -> Option<ServerPage> {
+    pages.max_by_key(ServerPage::started_ns)
 }
 
 /// Mapped numbers, as `weir-stats` loads them.

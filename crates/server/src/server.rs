@@ -236,9 +236,22 @@ fn fork_masters(
     prefork::fork_masters(config, sockets, page, latch, || kept.clear())
 }
 
-/// Returns the path of the program as it was started first.
-fn program_of(predecessor: Option<&Predecessor>) -> PathBuf {
-    predecessor.and_then(Predecessor::program).map_or_else(own_program, Into::into)
+/// The process that was started first, of servers that take each other's place.
+#[derive(Debug)]
+struct First {
+    pid: u32,
+    /// Path of its program.
+    program: PathBuf,
+}
+
+impl First {
+    fn of(predecessor: Option<&Predecessor>) -> Self {
+        let program = predecessor.and_then(Predecessor::program);
+        Self {
+            pid: predecessor.map_or_else(|| process::ids_in_proc().0, Predecessor::first_pid),
+            program: program.map_or_else(own_program, Into::into),
+        }
+    }
 }
 
 fn page_of(new: Option<&NewPage>) -> Option<&StatPage> {
@@ -257,8 +270,7 @@ pub struct Server {
     kept: Vec<KeptSocket>,
     /// Latch that everything which serves waits for.
     latch: Arc<StartLatch>,
-    /// Path of the program as it was started first.
-    program: PathBuf,
+    first: First,
     predecessor: Option<Predecessor>,
     succession: Succession,
     controls: Vec<Arc<Control>>,
@@ -321,7 +333,8 @@ impl Server {
         // Whatever takes a privilege has been opened and attached; what serves comes after.
         user::change(&config, &listeners.addresses)?;
         let children = if forks { prefork::pool_size::children(&config) } else { 0 };
-        let stat_page = StatPage::create(&config, &listeners.addresses, children);
+        let first = First::of(predecessor.as_ref());
+        let stat_page = StatPage::create(&config, &listeners.addresses, children, first.pid);
         let latch = Arc::new(StartLatch::new().map_err(failed)?);
         // Before there is any thread.
         let masters = fork_masters(&config, &mut listeners, page_of(stat_page.as_ref()), &latch)?;
@@ -339,7 +352,7 @@ impl Server {
             held_files: listeners.held_files,
             kept: listeners.kept,
             latch,
-            program: program_of(predecessor.as_ref()),
+            first,
             predecessor,
             succession: Succession::None,
             controls: Vec::new(),
@@ -533,14 +546,20 @@ impl Server {
         }
         let path = match program {
             Program::Same => OWN_PROGRAM.as_ref(),
-            Program::Installed => self.program.as_os_str(),
+            Program::Installed => self.first.program.as_os_str(),
         };
         let ticket_keys = self.config.tls.as_ref().and_then(|tls| tls.ticket_keys());
         let privileged = privileged::channel();
         let privileged = privileged.iter().map(|channel| (user::CHANNEL, channel.as_fd()));
         let others: Vec<_> = others.iter().copied().chain(privileged).collect();
         let others = &others[..];
-        let heritage = Heritage { installed: &self.program, kept: &self.kept, others, ticket_keys };
+        let heritage = Heritage {
+            installed: &self.first.program,
+            first_pid: self.first.pid,
+            kept: &self.kept,
+            others,
+            ticket_keys,
+        };
         let successor = Successor::start(path, &heritage)?;
         self.succession = Succession::Starting(successor);
         Ok(())

@@ -62,12 +62,13 @@ pub(crate) struct NewPage {
 
 impl StatPage {
     /// Creates the page of a server with `children` processes for each worker, unless it is
-    /// switched off. If its file cannot be created the operator is told, and the page is not seen
-    /// by other processes.
+    /// switched off. `first_pid`: the process that was started first. If its file cannot be created
+    /// the operator is told, and the page is not seen by other processes.
     pub(crate) fn create(
         config: &Config,
         addresses: &[Address],
         children: usize,
+        first_pid: u32,
     ) -> Option<NewPage> {
         if !config.stat_page {
             return None;
@@ -78,6 +79,7 @@ impl StatPage {
         let children_from = config.workers;
         let layout = Layout::new(Description {
             pid: pid.into(),
+            first_pid: first_pid.into(),
             started_unix_ns: unix.as_nanos() as u64,
             started_ns: monotonic_ns(),
             slots: children_from + config.workers * children,

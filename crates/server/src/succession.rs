@@ -46,6 +46,7 @@ const END_WAIT: Duration = Duration::from_secs(2);
 
 /// Lines of the channel, and first words of those with something behind them.
 const PROGRAM: &str = "program";
+const FIRST: &str = "first";
 const TICKET_KEYS: &str = "ticket-keys";
 const END: &str = "end";
 const READY: &str = "ready";
@@ -103,6 +104,7 @@ pub struct Predecessor {
     channel: Arc<Channel>,
     has_served: Arc<AtomicBool>,
     program: Option<PathBuf>,
+    first_pid: Option<u32>,
     ticket_keys: Option<String>,
     pub(crate) passed: Vec<PassedSocket>,
     others: Vec<(String, OwnedFd)>,
@@ -149,6 +151,7 @@ impl Predecessor {
             channel: Arc::new(channel),
             has_served: Arc::default(),
             program: None,
+            first_pid: None,
             ticket_keys: None,
             passed: Vec::new(),
             others: Vec::new(),
@@ -166,6 +169,7 @@ impl Predecessor {
                 // What a later version says besides is not needed here.
                 Some((line, None)) => match line.split_once(' ') {
                     Some((PROGRAM, path)) => predecessor.program = Some(path.into()),
+                    Some((FIRST, pid)) => predecessor.first_pid = pid.parse().ok(),
                     Some((TICKET_KEYS, keys)) => predecessor.ticket_keys = Some(keys.to_owned()),
                     _ => {}
                 },
@@ -211,6 +215,11 @@ impl Predecessor {
     /// Returns the path of the program that was started first, before any reload.
     pub(crate) fn program(&self) -> Option<&Path> {
         self.program.as_deref()
+    }
+
+    /// Returns the id of the process that was started first, before any reload.
+    pub(crate) fn first_pid(&self) -> u32 {
+        self.first_pid.unwrap_or_else(std::os::unix::process::parent_id)
     }
 
     /// Returns its keys of TLS session tickets.
@@ -268,6 +277,8 @@ fn address(name: &str) -> Option<Address> {
 pub(crate) struct Heritage<'a> {
     /// Path of the program that was started first.
     pub installed: &'a Path,
+    /// Id of the process that was started first.
+    pub first_pid: u32,
     pub kept: &'a [KeptSocket],
     /// Sockets besides those that serve requests, each with a name of two words.
     pub others: &'a [(&'a str, BorrowedFd<'a>)],
@@ -313,6 +324,7 @@ impl Successor {
 
     fn pass(&self, heritage: &Heritage<'_>) -> std::io::Result<()> {
         self.channel.send(&format!("{PROGRAM} {}", heritage.installed.display()), None)?;
+        self.channel.send(&format!("{FIRST} {}", heritage.first_pid), None)?;
         if let Some(keys) = &heritage.ticket_keys {
             self.channel.send(&format!("{TICKET_KEYS} {keys}"), None)?;
         }

@@ -478,7 +478,8 @@ fn an_upgrade_is_asked_for_by_process_id_and_says_what_came_of_it() {
 #[test]
 fn a_process_stands_for_the_server_that_has_taken_its_place() {
     let root = Root::with_hello();
-    let server = Server::start(WEIR, &[], &root);
+    let patient = ["--header-timeout", "10m", "--drain-timeout", "10m"];
+    let server = Server::start(WEIR, &patient, &root);
     let weir = |words: &[&str], pid: u32| {
         let mut command = Command::new(WEIR);
         command.env("WEIR_RUN_DIR", server.run_dir()).args(words).arg(pid.to_string());

@@ -82,6 +82,9 @@ impl std::error::Error for PageError {}
 pub struct Description {
     /// Process id of the server, as in /proc.
     pub pid: u64,
+    /// Process id of the server that was started first, of those that have taken each other's
+    /// place; its own if it has taken none, 0 if an earlier build does not say.
+    pub first_pid: u64,
     /// Start of the server, nanoseconds since 1970.
     pub started_unix_ns: u64,
     /// Start of the server, nanoseconds of CLOCK_MONOTONIC.
@@ -114,7 +117,7 @@ impl Description {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("program {}\n", self.program);
+        let mut text = format!("program {}\nfirst {}\n", self.program, self.first_pid);
         for address in &self.addresses {
             text.push_str(&format!("address {}\n", address.replace('\n', "?")));
         }
@@ -136,6 +139,7 @@ impl Description {
             let (kind, rest) = line.split_once(' ')?;
             match kind {
                 "program" => rest.clone_into(&mut self.program),
+                "first" => self.first_pid = rest.parse().ok()?,
                 "address" => self.addresses.push(rest.into()),
                 "call" => self.calls.push(rest.into()),
                 "counter" => {

@@ -9,6 +9,7 @@ use crate::TABLE;
 fn description(slots: usize) -> Description {
     Description {
         pid: 7,
+        first_pid: 5,
         started_ns: 1_000_000_000,
         slots,
         addresses: vec!["http://127.0.0.1:80".into()],
