@@ -84,6 +84,22 @@ fn replies_to_what_is_told_to_have_come_otherwise_are_kept_apart() {
 }
 
 #[test]
+fn a_target_that_is_https_is_told_as_such_and_kept_apart() {
+    let origin = redirecting("Cache-Control: max-age=60\r\n");
+    let server = caching(&origin, &TRUSTS);
+    let get = |target| {
+        let mut client = server.connect();
+        client.send(request("GET", target, &[]));
+        client.reply()
+    };
+    for target in ["http://test.example/", "/"] {
+        assert_eq!(get("https://test.example/").text(), "page 0", "{target}");
+        assert_eq!(get(target).status, 301, "{target}");
+    }
+    assert_eq!(origin.received().len(), 2);
+}
+
+#[test]
 fn a_purge_is_for_those_who_may_behind_the_proxy_and_for_every_scheme() {
     let origin = counting("Cache-Control: max-age=60\r\n");
     let server = caching(&origin, &[&TRUSTS[..], &["--cache-purge", "192.0.2.0/24"]].concat());

@@ -528,6 +528,18 @@ fn a_plain_address_redirects_to_the_one_with_tls_which_says_to_stay() {
 }
 
 #[test]
+fn what_has_come_to_a_trusted_proxy_by_tls_is_not_redirected() {
+    let site = Site::new();
+    let options = site.issued.options();
+    let more = ["--listen", "127.0.0.1:0", "--redirect-https", "--trusted-proxy", "127.0.0.0/8"];
+    let server = Server::start(WEIR, &[&options[..], &more].concat(), &site.root);
+    let mut client = Client::connect(&server.addresses[1]);
+    assert_eq!(client.get("https://test.example/hello.txt").text(), "hello");
+    assert_eq!(client.get("http://test.example/hello.txt").status, 308);
+    server.stop_cleanly();
+}
+
+#[test]
 fn what_does_not_fit_together_is_refused_in_a_sentence() {
     let site = Site::new();
     let other = site.authority.issue("other", &NAMES);

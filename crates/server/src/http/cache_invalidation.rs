@@ -25,6 +25,7 @@ pub(super) fn invalidate(
     let Some(cache) = cache.filter(|_| is_unsafe && (200..400).contains(&status)) else { return };
     cache.remove(&part.key);
     let told = told(&Head { head: &part.head, is_trusted: part.is_trusted });
+    let is_tls = is_tls || request.is_https;
     let origin = Origin { host: request.host, is_tls, told: &told };
     for (name, value) in lines_passed_on(head) {
         let names_another = name.eq_ignore_ascii_case(b"location")

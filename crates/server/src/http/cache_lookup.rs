@@ -129,6 +129,8 @@ pub(super) fn consult(
     }
     let mut key = std::mem::take(&mut context.cache_key);
     let Course { upstream, is_tls, peer } = course;
+    // The upstream is told that it is https where the target says so (RFC 9110 section 4.2.2).
+    let is_tls = is_tls || request.is_https;
     let (asks, head) =
         (Asks::of(head), Head { head, is_trusted: context.config.trusts_peer(peer) });
     let (host, told) = (request.host.unwrap_or_default(), &told(&head));

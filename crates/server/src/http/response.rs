@@ -156,7 +156,7 @@ pub(crate) fn answer(
         reply.plain(Status::CONTENT_TOO_LARGE, b"");
         return Answer::Written;
     }
-    if must_use_tls(info.peer, info.is_tls, reply.context) {
+    if must_use_tls(request, info.peer, info.is_tls, reply.context) {
         reply.redirect_to_tls(request);
         return Answer::Written;
     }
@@ -192,9 +192,16 @@ pub(crate) fn body_bytes_max(config: &Config, ruling: Option<Ruling>) -> u64 {
 }
 
 /// Returns whether the requests of a client are only redirected to an address with TLS. Those of a
-/// Unix socket come from a program on this machine, which has nothing to fear between.
-pub(crate) fn must_use_tls(peer: SocketAddr, is_tls: bool, context: &WorkerContext) -> bool {
-    context.config.redirects_to_tls && !is_tls && peer != socket::UNKNOWN_PEER
+/// Unix socket come from a program on this machine, which has nothing to fear between; and what
+/// asks for an https resource without TLS has come with it to a proxy in front.
+pub(crate) fn must_use_tls(
+    request: &Request<'_>,
+    peer: SocketAddr,
+    is_tls: bool,
+    context: &WorkerContext,
+) -> bool {
+    let has_come_by_tls = is_tls || request.is_https || peer == socket::UNKNOWN_PEER;
+    context.config.redirects_to_tls && !has_come_by_tls
 }
 
 /// Charges a request to its source. Returns whether the connection closes after the reply.

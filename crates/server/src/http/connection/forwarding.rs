@@ -26,7 +26,7 @@ impl Connection {
         input: &[u8],
         context: &mut WorkerContext,
     ) -> ControlFlow<Flow, Option<(Arc<Stored>, &'static str)>> {
-        if response::must_use_tls(self.peer, self.is_tls, context) {
+        if response::must_use_tls(request, self.peer, self.is_tls, context) {
             return ControlFlow::Continue(None);
         }
         // One that may go no further is answered here (RFC 9110 section 7.6.2).

@@ -30,7 +30,7 @@ impl Connection {
         }
         // A password is not asked for where others may read it.
         let by_rule = context.config.sites.is_some()
-            && !response::must_use_tls(self.peer, self.is_tls, context);
+            && !response::must_use_tls(request, self.peer, self.is_tls, context);
         if by_rule { self.pass_gate(request, input, context) } else { ControlFlow::Continue(()) }
     }
 
