@@ -68,10 +68,17 @@ pub fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Returns whether an error of connecting says only that this process or machine lacks something:
-/// descriptors, memory or ports.
+/// descriptors or memory.
 pub fn is_own_lack(error: &io::Error) -> bool {
-    let is_of_sockets = |errno| matches!(errno, libc::ENOBUFS | libc::EADDRNOTAVAIL);
-    error.raw_os_error().is_some_and(|errno| file::is_lack(errno) || is_of_sockets(errno))
+    let errno = error.raw_os_error();
+    errno.is_some_and(|errno| file::is_lack(errno) || errno == libc::ENOBUFS)
+}
+
+/// Returns whether an error of connecting says that this machine has no address to connect from:
+/// all ports towards the other are in use, which passes; or there is no way to its kind of address,
+/// such as `[::1]` without IPv6, which stays (EADDRNOTAVAIL, connect(2)). The two look alike.
+pub fn has_no_address(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EADDRNOTAVAIL)
 }
 
 /// Takes the pending error of a connect that was started; `None` if there is none (SO_ERROR,
@@ -107,6 +114,17 @@ mod tests {
     use crate::socket;
     use std::net::{Ipv4Addr, TcpListener};
     use std::os::fd::AsFd;
+
+    #[test]
+    fn a_lack_of_addresses_may_be_of_one_server_only() {
+        let error = io::Error::from_raw_os_error;
+        for own in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS] {
+            assert!(is_own_lack(&error(own)) && !has_no_address(&error(own)), "{own}");
+        }
+        let none = error(libc::EADDRNOTAVAIL);
+        assert!(has_no_address(&none) && !is_own_lack(&none));
+        assert!(!is_own_lack(&error(libc::ECONNREFUSED)));
+    }
 
     #[test]
     fn a_chosen_source_address_is_the_one_the_server_sees() {

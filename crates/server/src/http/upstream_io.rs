@@ -50,7 +50,7 @@ fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Fai
     let connected =
         upstreams.connect(forward.upstream, client, may_reuse, now_ns, &mut context.counters);
     forward.socket = Some(connected.map_err(|error| match error {
-        lack if client::is_own_lack(&lack) => Failure::Lacking,
+        lack if client::is_own_lack(&lack) || client::has_no_address(&lack) => Failure::Lacking,
         _ => Failure::Unreachable,
     })?);
     Ok(())

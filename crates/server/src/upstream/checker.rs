@@ -19,7 +19,7 @@ use weir_tls::client::ClientSession;
 use super::health::CheckVerdict;
 use super::shared::SharedUpstreams;
 use super::transport::Kernel;
-use super::{open, session};
+use super::{TELL_NS, open, session};
 use crate::config::{Config, Error, ErrorLog, HealthCheck, LogLevel, UpstreamServer};
 use crate::sandbox::{Confinement, Task};
 
@@ -74,6 +74,8 @@ struct Checks<'a> {
     shared: &'a SharedUpstreams,
     errors: ErrorLog,
     servers: Vec<CheckedServer<'a>>,
+    /// Time at which the operator was last told of a lack, nanoseconds.
+    lack_told_ns: Option<u64>,
 }
 
 /// A server with the check of it that is under way, or comes next.
@@ -87,6 +89,8 @@ struct CheckedServer<'a> {
     verdict: CheckVerdict,
     due_ns: u64,
     attempt: Option<Attempt>,
+    /// True once a connect has begun: if another cannot, not an address is lacking but a port.
+    has_address: bool,
 }
 
 /// A check that is under way.
@@ -107,6 +111,7 @@ impl<'a> Checks<'a> {
             servers.extend(target.servers.iter().enumerate().map(|(index, server)| {
                 let verdict = CheckVerdict::new(check.fall);
                 let (name, due_ns, attempt) = (target.name.as_str(), 0, None);
+                let has_address = false;
                 let proxy_protocol = target.proxy_protocol;
                 CheckedServer {
                     upstream,
@@ -118,10 +123,11 @@ impl<'a> Checks<'a> {
                     verdict,
                     due_ns,
                     attempt,
+                    has_address,
                 }
             }));
         }
-        Self { shared, errors: config.errors.clone(), servers }
+        Self { shared, errors: config.errors.clone(), servers, lack_told_ns: None }
     }
 
     fn run(&mut self, stop: &(AtomicBool, Waker)) {
@@ -134,7 +140,7 @@ impl<'a> Checks<'a> {
     }
 
     /// Waits until a check can go on, or the next is due. Returns the servers whose check can.
-    fn wait(&self, now_ns: u64, waker: &Waker) -> Vec<usize> {
+    fn wait(&mut self, now_ns: u64, waker: &Waker) -> Vec<usize> {
         let watch = |fd, events| PollFd { fd, events, revents: 0 };
         let mut fds = vec![watch(waker.as_fd().as_raw_fd(), POLLIN)];
         let mut checked = Vec::new();
@@ -149,7 +155,7 @@ impl<'a> Checks<'a> {
         let timeout = Duration::from_nanos(wake_ns.saturating_sub(now_ns));
         if let Err(error) = poll::poll(&mut fds, Some(timeout)) {
             // Lack of memory, which passes.
-            self.errors.warn(&format!("waiting for health checks: {error}"));
+            self.tell_lack(now_ns, || format!("waiting for health checks: {error}"));
             std::thread::sleep(Duration::from_millis(10));
         }
         let ready = fds.iter().skip(1).zip(checked).filter(|(fd, _)| fd.revents != 0);
@@ -166,15 +172,30 @@ impl<'a> Checks<'a> {
         } else if server.due_ns <= now_ns {
             server.due_ns = now_ns + server.check.interval_ns;
             match server.begin(now_ns) {
-                Ok(attempt) => server.attempt = Some(attempt),
-                // What is lacking here says nothing of the server.
-                Err(error) if client::is_own_lack(&error) => {
+                Ok(attempt) => {
+                    server.attempt = Some(attempt);
+                    server.has_address = true;
+                }
+                // What is lacking here says nothing of the server. That there was no address yet to
+                // connect from does: it may stay so for this server, and another is reached.
+                Err(error)
+                    if client::is_own_lack(&error)
+                        || server.has_address && client::has_no_address(&error) =>
+                {
                     let (name, address) = (server.name, server.server);
-                    let text = format!("upstream {name}: {address} is not checked: {error}");
-                    self.errors.warn(&text);
+                    let text = || format!("upstream {name}: {address} is not checked: {error}");
+                    self.tell_lack(now_ns, text);
                 }
                 Err(_) => self.end(index, false),
             }
+        }
+    }
+
+    /// Tells the operator what is lacking here, at most once per [`TELL_NS`].
+    fn tell_lack(&mut self, now_ns: u64, text: impl FnOnce() -> String) {
+        if self.lack_told_ns.is_none_or(|told_ns| told_ns + TELL_NS <= now_ns) {
+            self.lack_told_ns = Some(now_ns);
+            self.errors.warn(&text());
         }
     }
 

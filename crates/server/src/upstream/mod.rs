@@ -266,7 +266,8 @@ impl Upstreams {
     }
 
     /// Returns a connection to a server of an upstream, for one client: one that is kept, if that
-    /// may be, or a new one on which a connect has begun.
+    /// may be, or a new one on which a connect has begun. A server that there is no address for is
+    /// passed over.
     ///
     /// # Errors
     /// No server can be reached now: connect(2), socket(2).
@@ -280,8 +281,9 @@ impl Upstreams {
     ) -> io::Result<u32> {
         let shared_ns = now_ns + self.offset_ns;
         let mut last = io::Error::from(io::ErrorKind::NotConnected);
+        let mut tried = Vec::new();
         for _ in 0..self.config.upstreams[upstream].servers.len() {
-            let server = self.shared.choose(upstream, shared_ns);
+            let server = self.shared.choose(upstream, &tried, shared_ns);
             if may_reuse && let Some(slot) = self.sockets.take_idle(upstream, server, client) {
                 counters.upstream_reused.one();
                 self.shared.begin(upstream, server);
@@ -299,6 +301,13 @@ impl Upstreams {
                     self.tell_lack(upstream, &error, now_ns);
                     return Err(error);
                 }
+                // Nor this, but another may be reached. If one failed, that is told.
+                Err(error) if client::has_no_address(&error) => {
+                    self.tell_lack(upstream, &error, now_ns);
+                    if tried.is_empty() {
+                        last = error;
+                    }
+                }
                 Err(error) => {
                     // A Unix socket whose queue is full belongs to a server that lives.
                     if error.kind() != io::ErrorKind::WouldBlock {
@@ -307,6 +316,7 @@ impl Upstreams {
                     last = error;
                 }
             }
+            tried.push(server);
         }
         Err(last)
     }

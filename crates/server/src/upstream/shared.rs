@@ -203,10 +203,10 @@ impl SharedUpstreams {
         landings.extend(mailbox.landings.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
     }
 
-    /// Chooses the server with the fewest requests in flight among those that are up, not passed
-    /// over, and not in a slow start that leaves them out; if there is none, the one that will be
-    /// first.
-    pub(super) fn choose(&self, upstream: usize, now_ns: u64) -> usize {
+    /// Chooses the server with the fewest requests in flight among those that are up, not `tried`
+    /// before, not passed over, and not in a slow start that leaves them out; if there is none, the
+    /// one that will be first.
+    pub(super) fn choose(&self, upstream: usize, tried: &[usize], now_ns: u64) -> usize {
         let SharedUpstream { servers, turn, slow_start_ns, .. } = &self.upstreams[upstream];
         if servers.len() == 1 {
             return 0;
@@ -221,7 +221,8 @@ impl SharedUpstreams {
             let is_left_out = share < WHOLE && at * servers.len() as u64 >= share;
             let available_ns = health.available_ns(now_ns);
             let in_flight = in_flight.load(Ordering::Relaxed);
-            (health.is_down(), available_ns, is_left_out, in_flight)
+            let is_tried = tried.contains(&index);
+            (health.is_down(), is_tried, available_ns, is_left_out, in_flight)
         };
         let chosen = order.min_by_key(rank).unwrap_or(0);
         servers[chosen].health.note_chosen(now_ns);
@@ -322,8 +323,27 @@ mod tests {
                 slow_start_ns: 10 * S,
                 turn: AtomicUsize::new(0),
             }]);
-            let chosen = |at_s: u64| (0..1000).filter(|_| shared.choose(0, at_s * S) == 0).count();
+            let chosen =
+                |at_s: u64| (0..1000).filter(|_| shared.choose(0, &[], at_s * S) == 0).count();
             assert_eq!([2, 7, 12].map(chosen), [100 / count, 500 / count, 1000]);
+        }
+    }
+
+    #[test]
+    fn a_server_that_was_tried_comes_after_all_but_those_that_are_down() {
+        let server = |busy: usize| Server { in_flight: busy.into(), health: Health::new() };
+        let shared = shared(vec![SharedUpstream {
+            admission: Mutex::new(Admission::new(&UpstreamConfig::default())),
+            servers: vec![server(0), server(5), server(9), server(0)],
+            slow_start_ns: 0,
+            turn: AtomicUsize::new(0),
+        }]);
+        shared.health(0, 3).set_down(true, 1);
+        shared.health(0, 2).note_failure(1);
+        let mut tried = Vec::new();
+        for expected in [0, 1, 2, 0] {
+            assert_eq!(shared.choose(0, &tried, 2), expected, "{tried:?}");
+            tried.push(expected);
         }
     }
 
