@@ -6,6 +6,25 @@ use crate::Fields;
 /// Seconds that stand for more than can be said (RFC 9111 section 1.2.2).
 const SECONDS_MAX: u64 = 1 << 31;
 
+/// Directives of a reply that are passed on to `http-cache-semantics`. Those that it acts on are
+/// among them, but for immutable, which says that a fresh reply need not be validated (RFC 8246),
+/// and neither for whom it is nor for how long it is fresh, which the crate has follow from it; and
+/// for proxy-revalidate, which is about stale replies only, and told by `must_revalidate`: the
+/// crate has it end freshness, and as must-revalidate it would let replies to requests with
+/// Authorization be stored, which it does not (RFC 9111 section 3.5).
+const KNOWN: [&str; 10] = [
+    "max-age",
+    "must-revalidate",
+    "must-understand",
+    "no-cache",
+    "no-store",
+    "private",
+    "public",
+    "s-maxage",
+    "stale-if-error",
+    "stale-while-revalidate",
+];
+
 /// Directives of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestControl {
@@ -65,7 +84,7 @@ pub struct ReplyControl {
     pub while_revalidate_s: u64,
     /// Time after its expiry for which it may be sent in place of an error, seconds.
     pub if_error_s: u64,
-    /// The directives in the form that `http-cache-semantics` reads; empty if there is no field.
+    /// The directives in the form that `http-cache-semantics` reads; empty if there is none for it.
     pub(crate) text: String,
 }
 
@@ -100,17 +119,10 @@ impl ReplyControl {
 
     /// Adds a directive to the text: lower case, no quotes, no lists of fields. Of several of a
     /// name the first counts (RFC 9111 section 4.2.1): the crate takes those that differ for
-    /// must-revalidate, by which replies to requests with Authorization may be stored.
+    /// must-revalidate, by which replies to requests with Authorization may be stored. The text is
+    /// bounded, however many directives there are.
     fn push(&mut self, name: &str, argument: Option<&[u8]>) {
-        // It says that a fresh reply need not be validated (RFC 8246), and neither for whom it is
-        // nor for how long it is fresh, which the crate has follow from it.
-        if name == "immutable" || self.has(name) {
-            return;
-        }
-        // It is about stale replies only, and told by `must_revalidate`. The crate has it end
-        // freshness; as must-revalidate it would let replies to requests with Authorization be
-        // stored, which it does not (RFC 9111 section 3.5).
-        if name == "proxy-revalidate" {
+        if !KNOWN.contains(&name) || self.has(name) {
             return;
         }
         if !self.text.is_empty() {
@@ -207,6 +219,7 @@ mod tests {
         assert_eq!(reply("max-age=-1").text, "max-age=0");
         assert_eq!(reply("max-age=1, proxy-revalidate, public").text, "max-age=1, public");
         assert_eq!(reply("max-age=1, max-age=2, public, public").text, "max-age=1, public");
+        assert_eq!(reply("x, no-transform=1, No-Store, x, y").text, "no-store");
         let immutable = reply("immutable, max-age=1");
         assert_eq!((&*immutable.text, immutable.is_public), ("max-age=1", false));
         assert!(!reply("immutable").is_explicit);
