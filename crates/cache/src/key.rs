@@ -37,21 +37,23 @@ impl Resource<'_> {
         self.write_target(out);
     }
 
-    /// Returns whether a key is of this resource, whatever its scheme, and what is told of it. The
-    /// host may be told: on the way to the upstream it may have got another name.
-    #[must_use]
-    pub fn is_named_by(&self, key: &[u8]) -> bool {
-        let Some((front, rest)) = key.split_at_checked(FRONT_BYTES) else { return false };
-        let mut parts = rest.splitn(3, |&byte| byte == 0);
-        let (Some(host), Some(lines), Some(target)) = (parts.next(), parts.next(), parts.next())
-        else {
-            return false;
-        };
-        let mut wanted = Vec::new();
-        self.write_target(&mut wanted);
-        front.starts_with(&self.upstream_bytes())
-            && wanted == target
-            && std::iter::once(host).chain(told::hosts(lines)).any(|host| self.has_host(host))
+    /// Returns a test of keys: those of this resource, whatever its scheme, and what is told of it.
+    /// The host may be told: on the way to the upstream it may have got another name. It is made
+    /// for many keys, of which few are its own: those it tells by their ends.
+    pub fn named_by(&self) -> impl Fn(&[u8]) -> bool {
+        let upstream = self.upstream_bytes();
+        let mut end = vec![0];
+        self.write_target(&mut end);
+        move |key| {
+            let Some(rest) = key.strip_suffix(&end[..]) else { return false };
+            let Some((front, rest)) = rest.split_at_checked(FRONT_BYTES) else { return false };
+            let mut parts = rest.split(|&byte| byte == 0);
+            let (Some(host), Some(lines), None) = (parts.next(), parts.next(), parts.next()) else {
+                return false;
+            };
+            front.starts_with(&upstream)
+                && std::iter::once(host).chain(told::hosts(lines)).any(|host| self.has_host(host))
+        }
     }
 
     /// Returns whether it is at a host: the one that is told, or else the one that is named.
@@ -131,7 +133,7 @@ mod tests {
             key(at("inner:8000", &front)),
         ];
         for resource in [at("A", &nothing), at("inner:8000", &front), at("other", &front)] {
-            assert!(keys.iter().all(|key| resource.is_named_by(key)), "{resource:?}");
+            assert!(keys.iter().all(|key| resource.named_by()(key)), "{resource:?}");
         }
         for other in [
             at("b", &nothing),
@@ -140,8 +142,11 @@ mod tests {
             Resource { path: b"/", ..at("a", &nothing) },
             Resource { query: Some(b"c"), ..at("a", &nothing) },
         ] {
-            assert!(!keys.iter().any(|key| other.is_named_by(key)), "{other:?}");
+            assert!(!keys.iter().any(|key| other.named_by()(key)), "{other:?}");
         }
-        assert!(!at("a", &nothing).is_named_by(b"\0\0\0"));
+        for malformed in [&b"\0\0\0"[..], b"", b"\0/b", b"\0\0\0\0\0a\0/b", b"\0\0\0\0\0a\0\0\0/b"]
+        {
+            assert!(!at("a", &nothing).named_by()(malformed), "{malformed:?}");
+        }
     }
 }

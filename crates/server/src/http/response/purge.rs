@@ -33,7 +33,7 @@ impl Reply<'_, '_> {
                 // Both, whichever of them it is sent by.
                 remove(false) | remove(true)
             } else {
-                cache.remove_all(|key| resource.is_named_by(key))
+                cache.remove_all(resource.named_by())
             }
         });
         self.plain(if removed { Status::OK } else { Status::NOT_FOUND }, b"");
