@@ -4,14 +4,19 @@
 use crate::fields::is_one_of;
 
 /// Fields by which it is told, besides Forwarded (RFC 7239).
-const NAMES: [&[u8]; 6] = [
+const NAMES: [&[u8]; 8] = [
     b"x-forwarded-host",
+    b"x-forwarded-path",
     b"x-forwarded-port",
     b"x-forwarded-prefix",
     b"x-forwarded-proto",
+    b"x-forwarded-protocol",
     b"x-forwarded-scheme",
     b"x-forwarded-ssl",
 ];
+
+/// Those of them whose values are parts of paths, which have case.
+const PATHS: [&[u8]; 2] = [b"x-forwarded-path", b"x-forwarded-prefix"];
 
 /// Parameters of Forwarded that tell it.
 const PARAMETERS: [&[u8]; 2] = [b"host", b"proto"];
@@ -40,7 +45,7 @@ impl Told {
     fn push(&mut self, name: &[u8], value: &[u8]) {
         self.lines.extend(name.iter().map(u8::to_ascii_lowercase));
         self.lines.push(b':');
-        let has_case = name.eq_ignore_ascii_case(b"x-forwarded-prefix");
+        let has_case = is_one_of(name, &PATHS);
         let lower = |byte: &u8| if has_case { *byte } else { byte.to_ascii_lowercase() };
         self.lines.extend(value.iter().map(lower));
         self.lines.push(b'\n');
@@ -53,7 +58,8 @@ impl Told {
 
     /// Iterates over the schemes, in lower case.
     pub fn schemes(&self) -> impl Iterator<Item = &[u8]> {
-        elements(&self.lines, |name| name.ends_with(b"proto") || name.ends_with(b"scheme"))
+        let endings = [&b"proto"[..], b"protocol", b"scheme"];
+        elements(&self.lines, move |name| endings.iter().any(|ending| name.ends_with(ending)))
     }
 
     pub(crate) fn lines(&self) -> &[u8] {
@@ -68,7 +74,7 @@ pub(crate) fn hosts(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Iterates over the elements of the lines whose names are wanted. Each proxy on the way may have
 /// added one.
-fn elements(lines: &[u8], is_wanted: fn(&[u8]) -> bool) -> impl Iterator<Item = &[u8]> {
+fn elements(lines: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> impl Iterator<Item = &[u8]> {
     let values = lines.split(|&byte| byte == b'\n').filter_map(move |line| {
         let (name, value) = line.split_at_checked(memchr::memchr(b':', line)?)?;
         value.get(1..).filter(|_| is_wanted(name))
@@ -109,7 +115,11 @@ mod tests {
         assert!(plain.schemes().eq([b"https"]));
         let client = [("X-Forwarded-For", "192.0.2.1"), ("X-Real-IP", "192.0.2.1"), ("Host", "c")];
         assert_eq!(told(&client), Told::default());
-        assert_ne!(told(&[("X-Forwarded-Port", "1")]), told(&[("X-Forwarded-Port", "2")]));
+        for name in ["X-Forwarded-Port", "X-Forwarded-Path", "X-Forwarded-Protocol"] {
+            assert_ne!(told(&[(name, "1")]), told(&[(name, "2")]), "{name}");
+        }
+        assert_ne!(told(&[("X-Forwarded-Path", "/a")]), told(&[("X-Forwarded-Path", "/A")]));
+        assert!(told(&[("X-Forwarded-Protocol", "HTTPS")]).schemes().eq([b"https"]));
     }
 
     #[test]
