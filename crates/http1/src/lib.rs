@@ -35,4 +35,5 @@ pub use date::{DateField, imf_date};
 pub use head::HeadParser;
 pub use method::{Method, Registered};
 pub use request::{Framing, Limits, Lines, Parse, Request, RequestError, Target, Version};
+pub use request_line::parse_destination;
 pub use status::Status;

@@ -141,6 +141,11 @@ fn is_target(target: &[u8]) -> bool {
 /// Parses `http://host[:port][/path][?query]`, or the same with https (RFC 9112 section 3.2.2). The
 /// URI of a whole server, as OPTIONS asks for, has neither path nor query (section 3.2.4).
 fn parse_absolute(method: Method, target: &[u8]) -> Option<Absolute<'_>> {
+    split_absolute(method, target).filter(|it| it.authority.is_some_and(is_host_and_port))
+}
+
+/// Splits such a target, whatever its authority is.
+fn split_absolute(method: Method, target: &[u8]) -> Option<Absolute<'_>> {
     let scheme_len = memchr::memchr(b':', target)?;
     let (scheme, rest) = target.split_at_checked(scheme_len)?;
     let is_https = scheme.eq_ignore_ascii_case(b"https");
@@ -152,8 +157,24 @@ fn parse_absolute(method: Method, target: &[u8]) -> Option<Absolute<'_>> {
         Method::Options if path_and_query.is_empty() => Target::Asterisk,
         _ => split_query(path_and_query),
     };
-    let absolute = Absolute { target, authority: Some(authority), is_https };
-    (is_valid && is_host_and_port(authority)).then_some(absolute)
+    is_valid.then_some(Absolute { target, authority: Some(authority), is_https })
+}
+
+/// Parses the value of a Destination field (RFC 4918 section 10.3), an absolute URI or an absolute
+/// path: the host that it names, if it does, and its target. `None` if it is neither. Clients that
+/// keep a user's name in their URIs write it here too (`http://user@host/`); it is left out.
+#[must_use]
+pub fn parse_destination(value: &[u8]) -> Option<(Option<&[u8]>, Target<'_>)> {
+    if !is_target(value) || value.starts_with(b"//") {
+        return None;
+    }
+    let method = Method::from_bytes(b"COPY")?;
+    if value.starts_with(b"/") {
+        return Some((None, split_query(value)));
+    }
+    let Absolute { target, authority, .. } = split_absolute(method, value)?;
+    let host = authority?.rsplit(|&byte| byte == b'@').next()?;
+    is_host_and_port(host).then_some((Some(host), target))
 }
 
 fn split_query(target: &[u8]) -> Target<'_> {
@@ -170,6 +191,25 @@ const UNKNOWN_VERSION: RequestError =
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_destination_is_a_uri_or_a_path() {
+        let path = |path| Target::Path { path, query: None };
+        for (value, host, target) in [
+            ("/a/b", None, path(b"/a/b")),
+            ("http://h:80/a", Some(&b"h:80"[..]), path(b"/a")),
+            ("HTTPS://h", Some(b"h"), path(b"/")),
+            ("http://u@h/a@b", Some(b"h"), path(b"/a@b")),
+            ("http://u:p@v@h:8/", Some(b"h:8"), path(b"/")),
+            ("/a?b", None, Target::Path { path: b"/a", query: Some(b"b") }),
+        ] {
+            assert_eq!(parse_destination(value.as_bytes()), Some((host, target)), "{value}");
+        }
+        let ours = ["", "a", "*", "//h/a", "/a#b", "/a b"];
+        for malformed in ours.into_iter().chain(["ftp://h/", "http://u@/", "http:///a"]) {
+            assert_eq!(parse_destination(malformed.as_bytes()), None, "{malformed}");
+        }
+    }
 
     fn parse(line: &str) -> Result<RequestLine<'_>, u16> {
         RequestLine::parse(line.as_bytes(), &Limits::default()).map_err(|r| r.status.code())

@@ -391,6 +391,11 @@ fn forwarded_requests_pass_the_same_gate(setup: &Setup) {
     assert_eq!(ask_app("GET", "/a?b", &[]).text(), "GET /a?b HTTP/1.1\n");
     assert_eq!(ask_app("GET", "/denied/a", &[]).status, 403);
     assert_eq!(ask_app("GET", "/%64enied/a", &[]).status, 403);
+    let moved = |to| ask_app("MOVE", "/a", &[to]);
+    assert_eq!(moved("Destination: /denied/a").status, 403);
+    assert_eq!(moved("Destination: http://app.example/private/a").status, 403);
+    assert_eq!(moved("Destination: /a/../b").status, 400);
+    assert_eq!(moved("Destination: /b").text(), "MOVE /a HTTP/1.1\n");
     assert_eq!(ask_app("GET", "/private/a", &[]).status, 401);
     assert_eq!(ask_app("GET", "/private/a", &[WRONG]).status, 401);
     assert_eq!(ask_app("GET", "/private/a", &[ALADDIN]).text(), "GET /private/a HTTP/1.1\n");

@@ -1,7 +1,7 @@
 //! Removes stored replies that a request has made invalid (RFC 9111 section 4.4).
 
 use weir_cache::Told;
-use weir_http1::forward::lines_passed_on;
+use weir_http1::forward::{lines, lines_passed_on};
 use weir_http1::{HeadParser, Limits, Parse, Request, Target};
 
 use super::course::told;
@@ -9,8 +9,9 @@ use super::head_fields::Head;
 use crate::context::WorkerContext;
 use crate::context::forwarded::CachePart;
 
-/// Removes what a successful request with an unsafe method has made invalid: the target, and what
-/// Location and Content-Location name on the same host (RFC 9111 section 4.4).
+/// Removes what a successful request with an unsafe method has made invalid: the target, what its
+/// Destination names (RFC 4918 section 10.3), and what Location and Content-Location name on the
+/// same host (RFC 9111 section 4.4).
 pub(super) fn invalidate(
     part: &CachePart,
     status: u16,
@@ -27,15 +28,21 @@ pub(super) fn invalidate(
     let told = told(&Head { head: &part.head, is_trusted: part.is_trusted });
     let is_tls = is_tls || request.is_https;
     let origin = Origin { host: request.host, is_tls, told: &told };
-    for (name, value) in lines_passed_on(head) {
-        let names_another = name.eq_ignore_ascii_case(b"location")
-            || name.eq_ignore_ascii_case(b"content-location");
-        if let Some(target) = names_another.then(|| origin.path_of(value)).flatten() {
-            let host_end = part.key.len() - target_len(&request);
-            let key = [part.key.get(..host_end).unwrap_or_default(), target].concat();
-            cache.remove(&key);
-        }
+    for target in named_besides(&part.head, head).filter_map(|value| origin.path_of(value)) {
+        let host_end = part.key.len() - target_len(&request);
+        let key = [part.key.get(..host_end).unwrap_or_default(), target].concat();
+        cache.remove(&key);
     }
+}
+
+/// Iterates over the references by which a request, and the reply to it, name other resources that
+/// it has changed.
+fn named_besides<'h>(request: &'h [u8], reply: &'h [u8]) -> impl Iterator<Item = &'h [u8]> {
+    let to = lines(request).filter(|(name, _)| name.eq_ignore_ascii_case(b"destination"));
+    let of_reply = lines_passed_on(reply).filter(|(name, _)| {
+        name.eq_ignore_ascii_case(b"location") || name.eq_ignore_ascii_case(b"content-location")
+    });
+    to.chain(of_reply).map(|(_, value)| value)
 }
 
 /// Scheme and host of a request's target: as they came here, and as proxies in front tell them. The
@@ -106,6 +113,14 @@ mod tests {
         let found = |reference| secure.path_of(reference);
         assert_eq!(found(&b"HTTPS://h.example:80/x"[..]), Some(&b"/x"[..]));
         assert_eq!((found(b"http://h.example:80/x"), found(b"/y")), (None, Some(&b"/y"[..])));
+    }
+
+    #[test]
+    fn what_is_changed_besides_the_target_is_named_by_either_head() {
+        let request = b"MOVE /a HTTP/1.1\r\nLocation: /no\r\nDESTINATION: /b\r\n\r\n";
+        let reply = b"HTTP/1.1 201 Created\r\nContent-Location: /c\r\nDestination: /no\r\n\
+                      Location: /d\r\n\r\n";
+        assert!(named_besides(request, reply).eq([&b"/b"[..], b"/c", b"/d"]));
     }
 
     #[test]

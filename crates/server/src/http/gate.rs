@@ -4,12 +4,16 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use weir_http1::{Framing, Method, Request, Status, forward};
+use weir_http1::{Framing, Method, Request, Status, forward, parse_destination};
 
+use super::course::told;
+use super::head_fields::Head;
 use crate::config::Config;
 use crate::context::WorkerContext;
 use crate::context::logins::Logins;
+use crate::sites::client::Client;
 use crate::sites::cors::OriginIndex;
+use crate::sites::hosts::without_port;
 use crate::sites::ruling::{Ruling, Verdict};
 use crate::sites::users::{AUTHORIZATION_BYTES_MAX, Users, is_basic};
 use crate::sites::verifier::Verification;
@@ -137,7 +141,53 @@ impl Arriving<'_, '_> {
         if verdict == Verdict::Pass {
             verdict = self.check_size(rule);
         }
+        // Only another server does something with it.
+        if verdict == Verdict::Pass && rule.upstream().is_some() {
+            let is_trusted = config.trusts_peer(self.peer);
+            let client = || config.client(self.peer, self.head);
+            verdict = self.check_destination(rule, client, is_trusted, sites, room);
+        }
         Gate::Ruled(Ruling { rule: Some(index), origin, verdict })
+    }
+
+    /// Judges a request by the second resource that it changes, which COPY and MOVE name (RFC 4918
+    /// section 10.3): what may be asked of that is for its own rule to say. `is_trusted`: the other
+    /// end of the connection is a proxy whose word on where requests come from counts.
+    fn check_destination(
+        &self,
+        rule: &Rule,
+        client: impl FnOnce() -> Client,
+        is_trusted: bool,
+        sites: &Sites,
+        room: &mut Vec<u8>,
+    ) -> Verdict {
+        if !matches!(self.request.method.as_str(), "COPY" | "MOVE") || !sites.restricts() {
+            return Verdict::Pass;
+        }
+        let is_it = |name: &[u8]| name.eq_ignore_ascii_case(b"destination");
+        let mut values = forward::lines(self.head).filter(|(name, _)| is_it(name));
+        let Some((_, value)) = values.next() else { return Verdict::Pass };
+        let malformed = Verdict::Refuse(Status::BAD_REQUEST);
+        let Some((named, target)) = parse_destination(value).filter(|_| values.next().is_none())
+        else {
+            return malformed;
+        };
+        // A proxy in front may have given the host another name on its way here.
+        let told = told(&Head { head: self.head, is_trusted });
+        let is_told = |host: &&[u8]| {
+            let mut names = told.hosts().map(without_port);
+            !sites.has(host) && names.any(|told| told.eq_ignore_ascii_case(without_port(host)))
+        };
+        let host = named.filter(|host| !is_told(host)).or(self.request.host);
+        let there = match sites.find(host, target.path(), room) {
+            Ok(index) => sites.rule(index),
+            Err(Status::BAD_REQUEST) => return malformed,
+            Err(_) => None,
+        };
+        match there {
+            Some(there) if may_change(client(), there, rule) => Verdict::Pass,
+            _ => Verdict::Refuse(Status::FORBIDDEN),
+        }
     }
 
     fn is_allowed(&self, rule: &Rule, config: &Config) -> bool {
@@ -194,10 +244,24 @@ impl Arriving<'_, '_> {
     }
 }
 
+/// Returns whether a client whose request its own rule lets pass may change what is under another.
+fn may_change(client: Client, there: &Rule, own: &Rule) -> bool {
+    let are_users_known = match (&there.users, &own.users) {
+        (None, _) => true,
+        (Some(there), Some(own)) => Arc::ptr_eq(there, own),
+        (Some(_), None) => false,
+    };
+    let is_allowed = there.access.as_ref().is_none_or(|list| list.admits(client));
+    there.upstream() == own.upstream() && are_users_known && is_allowed
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sites::Site;
+    use crate::sites::access::AccessList;
+    use crate::sites::hosts::HostPattern;
+    use crate::sites::paths::PathPattern;
+    use crate::sites::{Route, Site};
     use weir_http1::{HeadParser, Limits, Parse};
 
     const HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -224,5 +288,89 @@ mod tests {
             let refused = Verdict::Refuse(Status::UNAUTHORIZED);
             assert_eq!(judge(bytes).ok(), Some(refused), "{bytes}");
         }
+    }
+
+    fn sites_of(shut: &Rule) -> Sites {
+        let route = |path, rule: &Rule| {
+            let pattern = PathPattern::parse(path, false).unwrap();
+            Route { pattern, rule: rule.clone(), is_fallback: false }
+        };
+        let site = |hosts, routes| Site { hosts, routes, otherwise: Rule::files() };
+        let routes = vec![route("/shut", shut), route("/large", &Rule::files())];
+        let other = Site {
+            otherwise: shut.clone(),
+            ..site(vec![HostPattern::parse("b").unwrap()], Vec::new())
+        };
+        Sites::new(site(Vec::new(), routes), vec![other]).unwrap()
+    }
+
+    /// Judges a request by its destination, where what is below `/shut` and on the host `b` is
+    /// denied.
+    fn judge(head: &str, is_trusted: bool) -> Verdict {
+        let access = AccessList::new(Vec::new(), vec!["127.0.0.0/8".parse().unwrap()]);
+        judge_in(&sites_of(&Rule { access, ..Rule::files() }), head, is_trusted)
+    }
+
+    fn judge_in(sites: &Sites, head: &str, is_trusted: bool) -> Verdict {
+        let head = format!("{head}\r\n\r\n").into_bytes();
+        let mut parser = HeadParser::default();
+        let Parse::Complete(request) = parser.parse(&head, &Limits::default()) else {
+            panic!("a whole head");
+        };
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let arriving = Arriving { request: &request, head: &head, peer, verified: None };
+        let (rule, client) = (Rule::files(), || Client::Address(peer.ip()));
+        arriving.check_destination(&rule, client, is_trusted, sites, &mut Vec::new())
+    }
+
+    #[test]
+    fn the_destination_of_a_change_is_judged_as_well() {
+        let forbidden = Verdict::Refuse(Status::FORBIDDEN);
+        let malformed = Verdict::Refuse(Status::BAD_REQUEST);
+        for (destination, expected) in [
+            ("/open/b", Verdict::Pass),
+            ("/large/b", Verdict::Pass),
+            ("http://a/open/b", Verdict::Pass),
+            ("http://user@a/open/b", Verdict::Pass),
+            ("https://a:1/b?c", Verdict::Pass),
+            ("/shut/b", forbidden),
+            ("/%73hut", forbidden),
+            ("http://a/shut", forbidden),
+            ("http://a@b/open/b", forbidden),
+            ("/open/../shut", malformed),
+            ("//a/open", malformed),
+            ("shut", malformed),
+            ("/open/b\r\nDestination: /open/b", malformed),
+        ] {
+            let request = |method| {
+                format!("{method} /open/a HTTP/1.1\r\nHost: a\r\nDestination: {destination}")
+            };
+            for method in ["COPY", "MOVE"] {
+                assert_eq!(judge(&request(method), false), expected, "{method} {destination}");
+            }
+            // Where it is no field of WebDAV's.
+            for method in ["GET", "POST"] {
+                assert_eq!(judge(&request(method), false), Verdict::Pass, "{destination}");
+            }
+            let open = sites_of(&Rule::files());
+            assert_eq!(judge_in(&open, &request("COPY"), false), Verdict::Pass);
+        }
+        assert_eq!(judge("COPY /open/a HTTP/1.1\r\nHost: a", false), Verdict::Pass);
+    }
+
+    #[test]
+    fn a_destination_may_have_the_host_s_name_at_a_trusted_proxy() {
+        let judge = |told: &str, named: &str, is_trusted| {
+            let head = "MOVE /open/a HTTP/1.1\r\nHost: b\r\nX-Forwarded-Host";
+            judge(&format!("{head}: {told}\r\nDestination: https://{named}"), is_trusted)
+        };
+        let forbidden = Verdict::Refuse(Status::FORBIDDEN);
+        // As the host `b`, which is denied, for the default site of other names.
+        for (told, named) in [("c", "c/open/b"), ("c:443", "c/open/b"), ("c", "c:8443/open/b")] {
+            assert_eq!(judge(told, named, true), forbidden, "{told} {named}");
+            assert_eq!(judge(told, named, false), Verdict::Pass, "{told} {named}");
+        }
+        // The name of another site is that site's.
+        assert_eq!(judge("b", "b/open/b", true), forbidden);
     }
 }

@@ -239,6 +239,16 @@ impl Sites {
         self.unknown_host = answer;
     }
 
+    /// Returns whether a site has a host.
+    pub(crate) fn has(&self, host: &[u8]) -> bool {
+        self.hosts.find(host).is_some()
+    }
+
+    /// Returns whether any rule is not for all clients.
+    pub(crate) fn restricts(&self) -> bool {
+        self.rules.iter().any(|rule| rule.access.is_some() || rule.users.is_some())
+    }
+
     /// Sets the hosts that a connection to a loopback address may name; `None` for any.
     pub fn set_allowed_hosts(&mut self, hosts: Option<AllowedHosts>) {
         self.allowed_hosts = hosts;
