@@ -489,6 +489,30 @@ fn a_field_that_no_reply_has_is_in_none_whoever_makes_it() {
 }
 
 #[test]
+fn a_field_that_no_reply_has_is_no_trailer_whether_it_is_stored_or_not() {
+    let origin = Origin::start(|_| {
+        b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n\
+          2\r\nhi\r\n0\r\nX-Secret: 1\r\nKept: 2\r\n\r\n"
+            .to_vec()
+    });
+    let root = Root::with_hello();
+    for cache in ["", "cache = '1M'\n"] {
+        let text = format!(
+            "{cache}[[upstream]]\nname = 'app'\nservers = '{}'\n\
+             [[route]]\npath = '/'\nupstream = 'app'\nremove-header = ['X-Secret']\n",
+            origin.url()
+        );
+        let config = write_config(&root, &text);
+        let server = Server::start(WEIR, &["--config", config.to_str().unwrap()], &root);
+        let mut client = server.connect();
+        client.send(request("GET", "/", &["Connection: close"]));
+        let reply = String::from_utf8(client.rest().unwrap()).unwrap();
+        assert!(reply.ends_with("2\r\nhi\r\n0\r\nKept: 2\r\n\r\n"), "{cache}{reply}");
+        server.stop_cleanly();
+    }
+}
+
+#[test]
 fn a_trusted_proxy_says_who_is_denied() {
     let root = Root::with_hello();
     let config = write_config(

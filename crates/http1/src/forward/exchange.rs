@@ -258,7 +258,7 @@ impl Exchange {
             push_data(&mut self.request, data, self.is_chunked);
             if piece.done && self.is_chunked {
                 self.request.extend_from_slice(LAST_CHUNK);
-                push_trailers(&mut self.request, &self.request_trailers);
+                push_trailers(&mut self.request, &self.request_trailers, &[]);
                 self.request.extend_from_slice(b"\r\n");
             }
             if piece.consumed == 0 {
@@ -385,7 +385,7 @@ impl Exchange {
         while !rest.is_empty() && self.part != ReplyPart::Held {
             let taken = match self.part {
                 ReplyPart::Head => self.receive_head(rest, out, facts)?,
-                ReplyPart::Body => self.receive_body(rest, out)?,
+                ReplyPart::Body => self.receive_body(rest, out, facts.removed)?,
                 ReplyPart::UntilClose => {
                     self.pass(rest, out);
                     rest.len()
@@ -596,7 +596,12 @@ impl Exchange {
         self.method == Method::Head || matches!(status, 204 | 304)
     }
 
-    fn receive_body(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, ReplyError> {
+    fn receive_body(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        removed: &[Box<[u8]>],
+    ) -> Result<usize, ReplyError> {
         let piece = self
             .reply_body
             .next_piece(bytes, &mut self.reply_trailers)
@@ -607,7 +612,7 @@ impl Exchange {
             self.part = ReplyPart::Done;
             if self.shown == Shown::Chunks {
                 out.extend_from_slice(LAST_CHUNK);
-                push_trailers(out, &self.reply_trailers);
+                push_trailers(out, &self.reply_trailers, removed);
                 out.extend_from_slice(b"\r\n");
             }
         }

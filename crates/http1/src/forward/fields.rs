@@ -159,8 +159,8 @@ pub(super) fn push(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 }
 
 /// Appends the trailers that may be passed on. Those that would change framing, routing or who is
-/// asking are not (RFC 9110 section 6.5.1).
-pub(super) fn push_trailers(out: &mut Vec<u8>, trailers: &[u8]) {
+/// asking are not (RFC 9110 section 6.5.1), nor those `removed`.
+pub(super) fn push_trailers(out: &mut Vec<u8>, trailers: &[u8], removed: &[Box<[u8]>]) {
     const KEPT_OUT: [&[u8]; 12] = [
         b"host",
         b"authorization",
@@ -178,7 +178,8 @@ pub(super) fn push_trailers(out: &mut Vec<u8>, trailers: &[u8]) {
     let lines = trailers.split(|&byte| byte == b'\n').filter_map(|line| line.strip_suffix(b"\r"));
     for (name, value) in lines.filter_map(field_line) {
         let is_content = name.get(..8).is_some_and(|front| front.eq_ignore_ascii_case(b"content-"));
-        let is_out = KEPT_OUT.iter().any(|known| name.eq_ignore_ascii_case(known));
+        let is_out = KEPT_OUT.iter().any(|known| name.eq_ignore_ascii_case(known))
+            || removed.iter().any(|each| name.eq_ignore_ascii_case(each));
         if !(is_content || is_out || ends_here(name) || is_ambiguous(name) || is_forwarded(name)) {
             push(out, name, value);
         }

@@ -1,6 +1,7 @@
 //! The head of a reply, parsed whole, and written anew for the client it is forwarded to.
 
 use super::fields::{Connection, VIA, ends_here, is_event_stream, lines, push};
+use crate::grammar::elements;
 use crate::reply;
 use crate::reply_parser::{BodyEnd, Head, ReplyError};
 use crate::request::Version;
@@ -16,8 +17,8 @@ pub struct ReplyFacts<'a> {
     pub fields: &'a [u8],
     /// Field lines added to this one, each ended by CRLF.
     pub more_fields: &'a [u8],
-    /// Names of fields that no reply has, nor an interim one: those of the other server are not
-    /// passed on.
+    /// Names of fields that no reply has, nor an interim one, nor its trailers: those of the other
+    /// server are not passed on.
     pub removed: &'a [Box<[u8]>],
     /// A Cache-Control line, ended by CRLF, in the place of the other server's, if the reply is no
     /// error; empty for none.
@@ -111,6 +112,10 @@ pub(super) fn write(
             12 if name.eq_ignore_ascii_case(b"content-type") => {
                 has_events = is_event_stream(value);
             }
+            7 if name.eq_ignore_ascii_case(b"trailer") && !facts.removed.is_empty() => {
+                push_announced(out, name, value, facts.removed);
+                continue;
+            }
             _ => {}
         }
         push(out, name, value);
@@ -140,6 +145,16 @@ pub(super) fn write(
     }
     reply::end(out);
     has_events
+}
+
+/// Appends a Trailer field (RFC 9110 section 6.6.2) without the names `removed`, unless it is empty
+/// then.
+fn push_announced(out: &mut Vec<u8>, name: &[u8], value: &[u8], removed: &[Box<[u8]>]) {
+    let is_kept = |each: &&[u8]| !(each.is_empty() || is_left_out(each, removed, b""));
+    let kept: Vec<&[u8]> = elements(value).filter(is_kept).collect();
+    if !kept.is_empty() {
+        push(out, name, &kept.join(&b", "[..]));
+    }
 }
 
 /// Appends an interim reply (RFC 9110 section 15.2) without the fields `removed`; with `upgrade`,

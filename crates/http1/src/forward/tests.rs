@@ -424,6 +424,27 @@ fn a_field_that_no_reply_has_is_in_no_interim_one_either() {
 }
 
 #[test]
+fn a_field_that_no_reply_has_is_no_trailer_and_is_not_announced() {
+    let removed = [b"x-secret".to_vec().into()];
+    let facts = ReplyFacts { removed: &removed, ..FACTS };
+    for (announced, kept) in
+        [("X-Secret, T", "Trailer: T\r\n"), ("t ,, u", "Trailer: t, u\r\n"), ("x-SECRET", "")]
+    {
+        let reply = format!(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: {announced}\r\n\r\n\
+             2\r\nhi\r\n0\r\nX-SECRET: 1\r\nT: u\r\n\r\n"
+        );
+        let mut out = Vec::new();
+        exchange(GET).receive(reply.as_bytes(), &mut out, &facts).unwrap();
+        let expected = format!(
+            "HTTP/1.1 200 OK\r\n{kept}{ADDED}Transfer-Encoding: chunked\r\n\r\n\
+             2\r\nhi\r\n0\r\nT: u\r\n\r\n"
+        );
+        assert_eq!(text(&out), expected);
+    }
+}
+
+#[test]
 fn methods_of_the_registry_are_forwarded_and_sent_again_if_they_may_be() {
     for (method, may_repeat) in [("PROPFIND", true), ("MKCOL", true), ("LOCK", false)] {
         let mut exchange = exchange(&format!("{method} /a HTTP/1.1\r\nHost: a\r\n\r\n"));

@@ -169,8 +169,9 @@ pub(super) fn receive_reply(
     let taken = taken.map_err(|_| Failure::Malformed)?;
     if forward.exchange.part() == ReplyPart::Held {
         forward.handle_held_head(out, context);
-        // The head that was to be added to is written.
-        let facts = ReplyFacts { close, ..ReplyFacts::default() };
+        // The head that was to be added to is written; there may be trailers.
+        let lines = context.config.lines(forward.exchange.is_tls(), forward.ruling);
+        let facts = ReplyFacts { close, removed: lines.removed, ..ReplyFacts::default() };
         let (rest, before) = (context.scratch.get(taken..bytes), out.len());
         let rest = rest.unwrap_or_default();
         let received = forward.exchange.receive(rest, out, &facts);
