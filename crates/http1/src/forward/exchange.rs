@@ -574,7 +574,9 @@ impl Exchange {
             BodyEnd::Close => (Framing::None, Shown::Close),
         };
         self.shown = shown;
-        self.keeps_upstream = head.keeps_open;
+        // A 408 may be about the connection while it was idle, and have crossed the request: the
+        // reply to that would come after it (RFC 9110 section 15.5.9).
+        self.keeps_upstream = head.keeps_open && head.status != 408;
         self.reply_body = Body::new(framing);
         self.part = if head.end == BodyEnd::Close && !is_bodiless {
             self.keeps_upstream = false;

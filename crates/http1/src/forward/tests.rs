@@ -445,6 +445,14 @@ fn a_field_that_no_reply_has_is_no_trailer_and_is_not_announced() {
 }
 
 #[test]
+fn a_connection_that_told_a_timeout_is_not_kept() {
+    for (status, keeps) in [(408, false), (404, true)] {
+        let reply = format!("HTTP/1.1 {status} No\r\nContent-Length: 2\r\n\r\nhi");
+        assert_eq!(forward(GET, [reply.as_bytes()], false).1, keeps, "{status}");
+    }
+}
+
+#[test]
 fn methods_of_the_registry_are_forwarded_and_sent_again_if_they_may_be() {
     for (method, may_repeat) in [("PROPFIND", true), ("MKCOL", true), ("LOCK", false)] {
         let mut exchange = exchange(&format!("{method} /a HTTP/1.1\r\nHost: a\r\n\r\n"));
