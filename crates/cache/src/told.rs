@@ -1,4 +1,4 @@
-//! What proxies in front tell of the address that a client sent its request to. The upstream is
+//! The word of proxies in front on the address that a client sent its request to. The upstream is
 //! told it too, and its reply may depend on it: a redirect to https, a link to the host.
 
 use crate::fields::is_one_of;
@@ -15,13 +15,13 @@ const NAMES: [&[u8]; 8] = [
     b"x-forwarded-ssl",
 ];
 
-/// Those of them whose values are parts of paths, which have case.
+/// Fields among them whose values are parts of paths, which have case.
 const PATHS: [&[u8]; 2] = [b"x-forwarded-path", b"x-forwarded-prefix"];
 
 /// Parameters of Forwarded that tell it.
 const PARAMETERS: [&[u8]; 2] = [b"host", b"proto"];
 
-/// What is told of an address; nothing without a proxy in front that is trusted.
+/// The word on an address; empty without a proxy in front that is trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// Lines such as `x-forwarded-proto:https`, each ended by LF, in the order of the request.

@@ -48,7 +48,7 @@ pub struct Pair {
     pub b: Estimate,
     /// Ratio of the second to the first; `None` if it is not finite.
     pub ratio: Option<f64>,
-    /// Whether the intervals of the two estimates overlap; `None` if one of them has too few values
+    /// True if the intervals of the two estimates overlap; `None` if one of them has too few values
     /// for an interval, as nothing follows from those.
     pub overlap: Option<bool>,
 }

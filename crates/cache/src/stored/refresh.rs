@@ -20,7 +20,7 @@ const KEPT: [&[u8]; 6] = [
     b"via",
 ];
 
-/// What a 304 makes of the stored reply that it validates.
+/// Outcome of a 304 for the stored reply that it validates.
 #[derive(Debug)]
 pub enum Refreshed {
     /// It is fresh, and stored for all.
