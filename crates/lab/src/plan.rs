@@ -527,28 +527,19 @@ mod tests {
         assert_eq!((rate(&sweep, 40.0, 3.0), drain_s(&sweep, 40.0)), (Some(150.0), 2.0));
     }
 
+    fn key(server: &str, x: f64, round: u32) -> Key {
+        let [experiment, sweep, server] = ["e", "s", server].map(str::to_owned);
+        Key { experiment, sweep, server, x, round }
+    }
+
     #[test]
     fn servers_of_a_round_meet_the_same_arrivals() {
-        let key = |server: &str, round| Key {
-            experiment: "e".to_owned(),
-            sweep: "s".to_owned(),
-            server: server.to_owned(),
-            x: 2.0,
-            round,
-        };
-        assert_eq!(load_seed(1, &key("a", 0)), load_seed(1, &key("b", 0)));
-        assert_ne!(load_seed(1, &key("a", 0)), load_seed(1, &key("a", 1)));
+        assert_eq!(load_seed(1, &key("a", 2.0, 0)), load_seed(1, &key("b", 2.0, 0)));
+        assert_ne!(load_seed(1, &key("a", 2.0, 0)), load_seed(1, &key("a", 2.0, 1)));
     }
 
     #[test]
     fn all_of_a_round_meet_the_same_service_times() {
-        let key = |server: &str, x, round| Key {
-            experiment: "e".to_owned(),
-            sweep: "s".to_owned(),
-            server: server.to_owned(),
-            x,
-            round,
-        };
         let first = service_seed(1, &key("a", 2.0, 0));
         assert_eq!(first, service_seed(1, &key("b", 4.0, 0)));
         assert_ne!(first, service_seed(1, &key("a", 2.0, 1)));
