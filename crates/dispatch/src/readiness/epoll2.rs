@@ -9,16 +9,18 @@ use std::time::Duration;
 
 use weir_sys::epoll::{Event, EventFlags};
 
+use super::deletions::Deletions;
 use super::epoll_lt::EVENTS_MAX;
 use super::kernel::{EpollSet, Kernel, Linux};
 use super::settings::Settings;
-use super::{Interest, Mechanism, PerSlot, Token};
+use super::{Counts, Interest, Mechanism, PerSlot, Token};
 
 /// The interest set, kept by the kernel, and the actual interest of each member.
 pub struct Epoll2<K: Kernel = Linux> {
     epoll: K::Epoll,
     events: Vec<Event>,
     wanted: PerSlot<(u32, Interest)>,
+    deletions: Deletions,
 }
 
 impl<K: Kernel> Epoll2<K> {
@@ -42,6 +44,7 @@ impl<K: Kernel> Mechanism for Epoll2<K> {
             epoll: K::Epoll::open()?,
             events: Vec::with_capacity(EVENTS_MAX),
             wanted: PerSlot::default(),
+            deletions: Deletions::default(),
         })
     }
 
@@ -60,7 +63,8 @@ impl<K: Kernel> Mechanism for Epoll2<K> {
 
     fn remove(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         *self.wanted.at(token.slot) = (token.generation, Interest::Nothing);
-        self.epoll.delete(fd)
+        // The second of the two calls, for connections too.
+        self.deletions.remove(&self.epoll, fd, true)
     }
 
     fn blocked(&mut self, _: Token, _: Interest) {}
@@ -75,5 +79,9 @@ impl<K: Kernel> Mechanism for Epoll2<K> {
             }
         }
         Ok(self.events.len())
+    }
+
+    fn counts(&self) -> Counts {
+        self.deletions.counts()
     }
 }

@@ -21,6 +21,7 @@ use std::time::Duration;
 use weir_sys::epoll::Event;
 use weir_sys::ring::{Change, Ctl};
 
+use super::deletions::{self, Deletions};
 use super::epoll_lt::{EVENTS_MAX, flags};
 use super::kernel::{CtlBatch, EpollSet, Kernel, Linux};
 use super::settings::{Settings, Tunable};
@@ -29,14 +30,7 @@ use super::{Counts, Interest, Mechanism, PerSlot, Token};
 /// Maximum number of changes per call; more changes take more calls.
 const ENTRIES: u32 = 1024;
 
-const DELETE: Tunable = Tunable {
-    name: "delete",
-    help: "1: a connection is taken out of the set by an epoll_ctl before it is closed; 0: by the \
-           close itself",
-    default: 1,
-    min: 0,
-    max: 1,
-};
+const DELETE: Tunable = Tunable { default: 1, ..deletions::DELETE };
 
 /// Maximum sleep of a wait while a refused change is pending.
 const RETRY: Duration = Duration::from_millis(10);
@@ -51,10 +45,8 @@ pub struct EpollCtlv<K: Kernel = Linux> {
     dirty: Vec<u32>,
     changes: Vec<Ctl>,
     results: Vec<i32>,
-    /// True to take out connections by a call, and not only listening sockets.
-    deletes: bool,
+    deletions: Deletions,
     batched: u64,
-    deleted: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -158,9 +150,8 @@ impl<K: Kernel> Mechanism for EpollCtlv<K> {
             dirty: Vec::new(),
             changes: Vec::new(),
             results: Vec::new(),
-            deletes: settings.get(&DELETE) == 1,
+            deletions: Deletions::new(settings, &DELETE),
             batched: 0,
-            deleted: 0,
         })
     }
 
@@ -184,11 +175,10 @@ impl<K: Kernel> Mechanism for EpollCtlv<K> {
         let member = self.members.at(token.slot);
         let Member { inside, listens, is_dirty, .. } = *member;
         *member = Member { is_dirty, ..Member::default() };
-        if inside == Interest::Nothing || !(listens || self.deletes) {
+        if inside == Interest::Nothing {
             return Ok(());
         }
-        self.deleted += 1;
-        self.epoll.delete(fd)
+        self.deletions.remove(&self.epoll, fd, listens)
     }
 
     fn blocked(&mut self, _: Token, _: Interest) {}
@@ -210,7 +200,7 @@ impl<K: Kernel> Mechanism for EpollCtlv<K> {
     }
 
     fn counts(&self) -> Counts {
-        Counts { batched: self.batched, deleted: self.deleted, ..Counts::default() }
+        Counts { batched: self.batched, ..self.deletions.counts() }
     }
 }
 
@@ -237,25 +227,6 @@ mod tests {
         }
         assert_eq!(ready(&mut m, NOW), []);
         assert_eq!(m.counts().batched, 1);
-    }
-
-    #[test]
-    fn a_member_in_the_kernels_set_is_taken_out_by_a_call_unless_the_close_does_it() {
-        for (delete, wanted) in [("delete=1", 1), ("delete=0", 0)] {
-            let settings = Settings::parse(EpollCtlv::<Linux>::TUNABLES, &[delete.to_owned()]);
-            let Ok(mut m) = EpollCtlv::<Linux>::open(&settings.unwrap()) else { return };
-            let (near, mut far) = UnixStream::pair().unwrap();
-            // Another descriptor keeps the file open, and in the set unless it was taken out.
-            let other = near.try_clone().unwrap();
-            m.add(near.as_fd(), OLD, Interest::Read).unwrap();
-            ready(&mut m, NOW);
-            m.remove(near.as_fd(), OLD).unwrap();
-            drop(near);
-            far.write_all(b"x").unwrap();
-            let told = m.wait(NOW, &mut Vec::new()).unwrap();
-            assert_eq!((m.counts().deleted, told), (wanted, 1 - wanted as usize), "{delete}");
-            drop(other);
-        }
     }
 
     #[test]

@@ -12,17 +12,19 @@ use std::time::Duration;
 
 use weir_sys::epoll::{Event, EventFlags};
 
+use super::deletions::{DELETE, Deletions};
 use super::edges::{Edges, Seen};
 use super::epoll_lt::EVENTS_MAX;
 use super::kernel::{EpollSet, Kernel, Linux};
-use super::settings::Settings;
-use super::{Interest, Mechanism, Token};
+use super::settings::{Settings, Tunable};
+use super::{Counts, Interest, Mechanism, Token};
 
 /// The interest set, kept by the kernel, and the readiness of each member, kept here.
 pub struct EpollEt<K: Kernel = Linux> {
     pub(super) epoll: K::Epoll,
     events: Vec<Event>,
     pub(super) edges: Edges,
+    deletions: Deletions,
 }
 
 pub(super) fn seen(flags: EventFlags) -> Seen {
@@ -35,11 +37,14 @@ pub(super) fn seen(flags: EventFlags) -> Seen {
 }
 
 impl<K: Kernel> Mechanism for EpollEt<K> {
-    fn open(_: &Settings) -> io::Result<Self> {
+    const TUNABLES: &'static [Tunable] = &[DELETE];
+
+    fn open(settings: &Settings) -> io::Result<Self> {
         Ok(Self {
             epoll: K::Epoll::open()?,
             events: Vec::with_capacity(EVENTS_MAX),
             edges: Edges::default(),
+            deletions: Deletions::new(settings, &DELETE),
         })
     }
 
@@ -65,9 +70,7 @@ impl<K: Kernel> Mechanism for EpollEt<K> {
     fn remove(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         let level = self.edges.is_level(token.slot);
         self.edges.remove(token);
-        // A close removes a connection. A listening socket may have other descriptors, in other
-        // loops or processes, that keep it open.
-        if level { self.epoll.delete(fd) } else { Ok(()) }
+        self.deletions.remove(&self.epoll, fd, level)
     }
 
     fn blocked(&mut self, token: Token, direction: Interest) {
@@ -83,5 +86,9 @@ impl<K: Kernel> Mechanism for EpollEt<K> {
             self.edges.learn(Token::unpack(data.u64()), seen(flags), ready);
         }
         Ok(self.events.len())
+    }
+
+    fn counts(&self) -> Counts {
+        self.deletions.counts()
     }
 }

@@ -1,6 +1,6 @@
 //! `epoll-lt`: level-triggered epoll, with an epoll_ctl at every change of interest. Closing a
-//! connection removes it without a call. A listening socket may have other descriptors, in other
-//! loops or processes, that keep it open, so it is removed with a call.
+//! connection removes it without a call, unless one is asked for. A listening socket is always
+//! removed with a call ([`super::deletions`]).
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use weir_sys::epoll::{Event, EventFlags};
 
+use super::deletions::{DELETE, Deletions};
 use super::kernel::{EpollSet, Kernel, Linux};
-use super::settings::Settings;
-use super::{Interest, Mechanism, PerSlot, Token};
+use super::settings::{Settings, Tunable};
+use super::{Counts, Interest, Mechanism, PerSlot, Token};
 
 /// Maximum number of events per wait, as in the papers' servers; the next wait returns more.
 pub(super) const EVENTS_MAX: usize = 4096;
@@ -23,6 +24,7 @@ pub struct EpollLt<K: Kernel = Linux> {
     epoll: K::Epoll,
     events: Vec<Event>,
     members: PerSlot<Member>,
+    deletions: Deletions,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -43,11 +45,14 @@ pub(super) fn flags(interest: Interest) -> EventFlags {
 }
 
 impl<K: Kernel> Mechanism for EpollLt<K> {
-    fn open(_: &Settings) -> io::Result<Self> {
+    const TUNABLES: &'static [Tunable] = &[DELETE];
+
+    fn open(settings: &Settings) -> io::Result<Self> {
         Ok(Self {
             epoll: K::Epoll::open()?,
             events: Vec::with_capacity(EVENTS_MAX),
             members: PerSlot::default(),
+            deletions: Deletions::new(settings, &DELETE),
         })
     }
 
@@ -76,7 +81,7 @@ impl<K: Kernel> Mechanism for EpollLt<K> {
 
     fn remove(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         let Member { inside, listens } = std::mem::take(self.members.at(token.slot));
-        if inside && listens { self.epoll.delete(fd) } else { Ok(()) }
+        if inside { self.deletions.remove(&self.epoll, fd, listens) } else { Ok(()) }
     }
 
     fn blocked(&mut self, _: Token, _: Interest) {}
@@ -85,5 +90,9 @@ impl<K: Kernel> Mechanism for EpollLt<K> {
         self.epoll.wait(&mut self.events, timeout)?;
         ready.extend(self.events.iter().map(|event| Token::unpack(event.data.u64())));
         Ok(self.events.len())
+    }
+
+    fn counts(&self) -> Counts {
+        self.deletions.counts()
     }
 }

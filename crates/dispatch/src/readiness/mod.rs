@@ -4,6 +4,7 @@
 
 mod armed;
 mod contract;
+mod deletions;
 mod edges;
 pub mod kernel;
 pub mod settings;
