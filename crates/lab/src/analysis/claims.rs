@@ -360,6 +360,22 @@ mod tests {
     }
 
     #[test]
+    fn a_metric_held_against_the_servers_own_peak_is_judged_within_rounds() {
+        let lines = fixtures::both();
+        let kept = |server, at, bound: &str| {
+            let mut claim = claim((server, at), None, bound);
+            claim.top.as_mut().unwrap().first_mut().metric = "goodput_kept".to_owned();
+            judged(&claim, &lines)
+        };
+        let last = kept("one", LAST, "below = 50.5");
+        let here = last.here.unwrap();
+        assert_eq!((last.verdict, here.n, here.high), (Verdict::Holds, 3, 50.0), "{last:?}");
+        assert!((here.value - 55_000.0 / 1200.0).abs() < 1e-9, "{here:?}");
+        assert_eq!(kept("two", PEAK, "above = 99.0").here.unwrap().low, 100.0);
+        assert_eq!(kept("two", LAST, "above = 100.0").verdict, Verdict::DoesNotHold);
+    }
+
+    #[test]
     fn the_rounds_that_an_undecided_claim_needs_grow_with_the_square_of_the_width() {
         let of = |bounds: &str, value, low, high| {
             let claim = claim(("one", "1"), None, bounds);

@@ -1,6 +1,7 @@
 //! Medians, ratios and peaks of repeated points, each with an interval. Takes numbers by round and
 //! returns estimates, whatever the numbers measure.
 
+use std::borrow::Cow;
 use std::slice;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -51,6 +52,15 @@ pub(super) enum Pick {
     Peak(Vec<Rounds>),
 }
 
+impl Pick {
+    fn index(&self, rounds: &[u32]) -> Option<usize> {
+        match self {
+            Self::Fixed(index) => Some(*index),
+            Self::Peak(goodput) => peak(goodput, rounds),
+        }
+    }
+}
+
 /// A metric of a server along a sweep, and the position at which it is taken.
 #[derive(Clone, Debug)]
 pub(super) struct Side {
@@ -58,19 +68,36 @@ pub(super) struct Side {
     pub(super) curve: Vec<Rounds>,
     /// The position.
     pub(super) pick: Pick,
+    /// What the number there is divided by, within rounds; `None` for the number itself.
+    pub(super) base: Option<Base>,
+}
+
+/// Another place along the same curve, that a number is held against within rounds.
+#[derive(Clone, Debug)]
+pub(super) struct Base {
+    /// The position.
+    pub(super) pick: Pick,
+    /// Factor applied to the ratio: 100 if it is in %.
+    pub(super) factor: f64,
 }
 
 impl Side {
     /// Returns the index of the value of the sweep, determined from these rounds alone.
     pub(super) fn index(&self, rounds: &[u32]) -> Option<usize> {
-        match &self.pick {
-            Pick::Fixed(index) => Some(*index),
-            Pick::Peak(goodput) => peak(goodput, rounds),
-        }
+        self.pick.index(rounds)
     }
 
-    fn at(&self, rounds: &[u32]) -> Option<&Rounds> {
-        self.curve.get(self.index(rounds)?)
+    /// Returns the numbers by round; `None` if no value of the sweep qualifies. A round in which
+    /// the base has no number, or 0, has none.
+    fn at(&self, rounds: &[u32]) -> Option<Cow<'_, Rounds>> {
+        let here = self.curve.get(self.index(rounds)?)?;
+        let Some(Base { pick, factor }) = &self.base else { return Some(Cow::Borrowed(here)) };
+        let base = self.curve.get(pick.index(rounds)?)?;
+        let held = |(round, value): (&u32, &f64)| {
+            let base = base.get(round).filter(|base| **base != 0.0)?;
+            Some((*round, factor * value / base))
+        };
+        Some(Cow::Owned(here.iter().filter_map(held).collect()))
     }
 
     /// Returns all rounds that have a number at any value.
@@ -170,7 +197,7 @@ struct Numbers {
 fn numbers(top: &[Side], bottom: &[Side], rounds: &[u32], by_zero: ByZero) -> Option<Numbers> {
     let above = top.iter().map(|side| side.at(rounds)).collect::<Option<Vec<_>>>()?;
     let below = bottom.iter().map(|side| side.at(rounds)).collect::<Option<Vec<_>>>()?;
-    let sum = |of: &[&Rounds], round: &u32| -> Option<f64> {
+    let sum = |of: &[Cow<'_, Rounds>], round: &u32| -> Option<f64> {
         of.iter().map(|values| values.get(round).copied()).sum()
     };
     let mut numbers = Numbers::default();
@@ -205,7 +232,7 @@ mod tests {
     }
 
     fn fixed(values: &[f64]) -> Side {
-        Side { curve: vec![rounds(values)], pick: Pick::Fixed(0) }
+        Side { curve: vec![rounds(values)], pick: Pick::Fixed(0), base: None }
     }
 
     #[test]
@@ -233,8 +260,16 @@ mod tests {
 
     #[test]
     fn only_common_rounds_make_ratios() {
-        let top = Side { curve: vec![Rounds::from([(0, 4.0), (2, 6.0)])], pick: Pick::Fixed(0) };
-        let bottom = Side { curve: vec![Rounds::from([(1, 1.0), (2, 3.0)])], pick: Pick::Fixed(0) };
+        let top = Side {
+            curve: vec![Rounds::from([(0, 4.0), (2, 6.0)])],
+            pick: Pick::Fixed(0),
+            base: None,
+        };
+        let bottom = Side {
+            curve: vec![Rounds::from([(1, 1.0), (2, 3.0)])],
+            pick: Pick::Fixed(0),
+            base: None,
+        };
         let ratio = of_sides(&top, Some(&bottom)).unwrap();
         assert_eq!((ratio.value, ratio.low, ratio.high, ratio.n), (2.0, 2.0, 2.0, 1));
     }
@@ -274,7 +309,7 @@ mod tests {
         assert_eq!((ratio.value, ratio.low, ratio.high, ratio.n), (0.5, 0.5, 0.5, 3));
         let sum = of_sums(&top, &[]).unwrap().estimate;
         assert_eq!((sum.value, sum.low, sum.high), (60.0, 3.0, 900.0));
-        let few = Side { curve: vec![Rounds::from([(2, 1.0)])], pick: Pick::Fixed(0) };
+        let few = Side { curve: vec![Rounds::from([(2, 1.0)])], pick: Pick::Fixed(0), base: None };
         assert_eq!(of_sums(&[top[0].clone(), few], &[]).unwrap().estimate.value, 301.0);
         assert_eq!(of_sums(&[], &bottom), None);
     }
@@ -287,12 +322,12 @@ mod tests {
             rounds(&[80.0, 104.0, 140.0]),
         ];
         let pick = Pick::Peak(curve.clone());
-        let side = Side { curve: curve.clone(), pick };
+        let side = Side { curve: curve.clone(), pick, base: None };
         assert_eq!(side.index(&[0, 1, 2]), Some(1));
         assert_eq!(side.index(&[0, 0, 0]), Some(0));
         assert_eq!(side.index(&[2, 2, 2]), Some(2));
         let peak = of_sides(&side, None).unwrap();
-        let here = of_sides(&Side { curve, pick: Pick::Fixed(1) }, None).unwrap();
+        let here = of_sides(&Side { curve, pick: Pick::Fixed(1), base: None }, None).unwrap();
         assert_eq!((peak.value, here.value), (105.0, 105.0));
         assert_eq!((peak.low, peak.high), (100.0, 140.0));
         assert_eq!((here.low, here.high), (90.0, 130.0));

@@ -25,9 +25,9 @@ pub(super) fn saturations(study: &Study<'_>) -> Vec<Saturation> {
 fn saturation(study: &Study<'_>, sweep: usize, server: usize) -> Option<Saturation> {
     let curve = study.curve(sweep, server, PEAK_OF);
     let last = curve.iter().rposition(|rounds| !rounds.is_empty())?;
-    let top = Side { pick: Pick::Peak(curve.clone()), curve };
+    let top = Side { pick: Pick::Peak(curve.clone()), curve, base: None };
     let at = top.index(&top.rounds())?;
-    let end = Side { pick: Pick::Fixed(last), curve: top.curve.clone() };
+    let end = Side { pick: Pick::Fixed(last), curve: top.curve.clone(), base: None };
     let rate = |value| {
         let spot = PointIndex { sweep, server, value };
         study.offered(spot).unwrap_or_else(|| study.x(spot))

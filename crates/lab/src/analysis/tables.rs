@@ -103,7 +103,7 @@ pub(super) fn value_index(
         At::Named(Position::Last) => last,
         At::Named(Position::Peak) => {
             let curve = study.curve(sweep, server, PEAK_OF);
-            let side = Side { pick: Pick::Fixed(0), curve };
+            let side = Side { pick: Pick::Fixed(0), curve, base: None };
             peak(&side.curve, &side.rounds())
         }
     }

@@ -4,7 +4,9 @@ use super::estimate::{Pick, Side};
 use super::figures::info;
 use super::labels;
 use super::study::{PEAK_OF, PointIndex, Repetition, Rounds, Study, is_valid_for};
+use super::values;
 use crate::experiment::{At, Position, Quantity};
+use crate::metrics;
 
 /// A quantity of a claim, found in a study.
 pub(super) struct Term<'a> {
@@ -12,7 +14,9 @@ pub(super) struct Term<'a> {
     pub(super) sweep: usize,
     server: usize,
     quantity: &'a Quantity,
-    /// The metric at each value of the sweep.
+    /// The metric that points have: that of the quantity, or the one it is derived from.
+    metric: &'a str,
+    /// That metric at each value of the sweep.
     curve: Vec<Rounds>,
 }
 
@@ -31,7 +35,7 @@ impl<'a> Term<'a> {
         if !study.experiment.servers_of(spec, &[]).contains(&server) {
             return Err(format!("sweep {} does not measure server {id}", spec.id));
         }
-        if crate::metrics::find(metric).is_none() {
+        if metrics::find(metric).is_none() {
             return Err(format!("there is no metric {metric}"));
         }
         if let At::Value(x) = at
@@ -39,8 +43,9 @@ impl<'a> Term<'a> {
         {
             return Err(format!("{x} is not a value of sweep {}", spec.id));
         }
+        let metric = metrics::relative(metric).map_or(metric.as_str(), |one| one.of);
         let curve = study.curve(sweep, server, metric);
-        Ok(Self { study, sweep, server, quantity, curve })
+        Ok(Self { study, sweep, server, quantity, metric, curve })
     }
 
     /// Returns the numbers and where they are taken; `None` if no value of the sweep qualifies.
@@ -51,7 +56,9 @@ impl<'a> Term<'a> {
             }
             _ => Pick::Fixed(self.fixed(all)?),
         };
-        Some(Side { curve: self.curve.clone(), pick })
+        let relative = metrics::relative(&self.quantity.metric);
+        let base = relative.map(|one| values::base(one, &self.curve));
+        Some(Side { curve: self.curve.clone(), pick, base })
     }
 
     /// Returns the index at which a quantity other than a peak is taken. `first` and `last` are the
@@ -153,16 +160,15 @@ impl<'a> Term<'a> {
 
     /// Says what the points at a value without a number lack.
     fn lack_at(&self, value: usize) -> String {
-        let Quantity { metric, .. } = self.quantity;
         let (mut is_measured, mut is_valid) = (false, false);
         for (_, point) in self.study.points(self.spot(value)) {
             is_measured = true;
-            is_valid |= is_valid_for(point, metric);
+            is_valid |= is_valid_for(point, self.metric);
         }
         match (is_measured, is_valid) {
             (false, _) => "were not measured".to_owned(),
             (true, false) => "are not valid".to_owned(),
-            (true, true) => format!("do not tell {}", info(metric).spoken()),
+            (true, true) => format!("do not tell {}", info(&self.quantity.metric).spoken()),
         }
     }
 
@@ -189,7 +195,7 @@ impl<'a> Term<'a> {
                 Repetition::Failed(why) => return format!("could not be measured: {why}"),
                 Repetition::Measured(point) => {
                     all += 1;
-                    invalid += u32::from(!is_valid_for(point, &self.quantity.metric));
+                    invalid += u32::from(!is_valid_for(point, self.metric));
                 }
             }
         }

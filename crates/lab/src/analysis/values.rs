@@ -2,27 +2,31 @@
 //! with its interval, and that of the INVALID ones. Metrics relative to other points of the server
 //! are computed here, because no single point contains them.
 
-use super::estimate::{Pick, Side, estimate, of_sides, peak};
-use super::study::{PointIndex, Study};
+use super::estimate::{self, Pick, Side, estimate, of_sides, peak};
+use super::study::{PointIndex, Rounds, Study};
 use crate::findings::Estimate;
 use crate::metrics::{self, Base, RelativeMetric};
 
 /// Returns a metric of the valid points at a spot.
 pub(super) fn valid(study: &Study<'_>, spot: PointIndex, metric: &str) -> Option<Estimate> {
-    let Some(RelativeMetric { of, base, factor, .. }) = metrics::relative(metric) else {
+    let Some(relative) = metrics::relative(metric) else {
         return estimate(&study.valid(spot, metric).into_values().collect::<Vec<_>>());
     };
-    if *base == Base::EachSinceFirst {
-        return estimate(&since_first(study, spot, of, *factor)?);
+    if relative.base == Base::EachSinceFirst {
+        return estimate(&since_first(study, spot, relative.of, relative.factor)?);
     }
-    let curve = study.curve(spot.sweep, spot.server, of);
-    let here = Side { curve: curve.clone(), pick: Pick::Fixed(spot.value) };
-    let pick = match base {
-        Base::Peak => Pick::Peak(curve.clone()),
+    let curve = study.curve(spot.sweep, spot.server, relative.of);
+    let base = Some(base(relative, &curve));
+    of_sides(&Side { curve, pick: Pick::Fixed(spot.value), base }, None)
+}
+
+/// Returns the place along a curve that a relative metric is held against, by a ratio.
+pub(super) fn base(relative: &RelativeMetric, curve: &[Rounds]) -> estimate::Base {
+    let pick = match relative.base {
+        Base::Peak => Pick::Peak(curve.to_vec()),
         Base::First | Base::EachSinceFirst => Pick::Fixed(0),
     };
-    let Estimate { value, low, high, n } = of_sides(&here, Some(&Side { curve, pick }))?;
-    Some(Estimate { value: factor * value, low: factor * low, high: factor * high, n })
+    estimate::Base { pick, factor: relative.factor }
 }
 
 /// Returns a metric of the valid points at a spot, divided by that at another one within rounds.
@@ -32,8 +36,11 @@ pub(super) fn ratio(
     base: PointIndex,
     metric: &str,
 ) -> Option<Estimate> {
-    let side =
-        |spot: PointIndex| Side { curve: vec![study.valid(spot, metric)], pick: Pick::Fixed(0) };
+    let side = |spot: PointIndex| Side {
+        curve: vec![study.valid(spot, metric)],
+        pick: Pick::Fixed(0),
+        base: None,
+    };
     of_sides(&side(spot), Some(&side(base)))
 }
 
@@ -54,7 +61,7 @@ pub(super) fn invalid(study: &Study<'_>, spot: PointIndex, metric: &str) -> Opti
         return weir_stats::median(&study.invalid(spot, metric));
     };
     let curve = study.curve(spot.sweep, spot.server, of);
-    let rounds = Side { pick: Pick::Fixed(spot.value), curve: curve.clone() }.rounds();
+    let rounds = Side { pick: Pick::Fixed(spot.value), curve: curve.clone(), base: None }.rounds();
     let at = match base {
         Base::Peak => peak(&curve, &rounds)?,
         Base::First => 0,

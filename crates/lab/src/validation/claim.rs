@@ -2,6 +2,7 @@
 
 use super::rules::known_metric;
 use crate::experiment::{At, Claim, Experiment, Quantity};
+use crate::metrics::{self, Base};
 
 impl Claim {
     /// Returns this claim with its experiment set to `id`. A claim in an experiment's own file does
@@ -75,7 +76,13 @@ impl Claim {
             }
             _ => {}
         }
-        self.quantities().try_for_each(|one| known_metric(&one.metric))
+        self.quantities().try_for_each(|one| {
+            known_metric(&one.metric)?;
+            match metrics::relative(&one.metric).map(|relative| relative.base) {
+                Some(Base::EachSinceFirst) => Err(format!("{} cannot be claimed", one.metric)),
+                _ => Ok(()),
+            }
+        })
     }
 
     /// Checks that the experiment has the sweep, servers and values that this claim names.

@@ -408,6 +408,11 @@ at = [2.5, "peak"]
             ("gzip = true", "row = \"accept 1\"", "servers one and ngx are in one cell"),
             ("at = 2.5 }", "at = 2 }", "claim c: 2 is not a value of sweep up"),
             ("above = 1\n", "", "claim c: it needs `above` or `below`"),
+            (
+                "{ metric = \"c_avg\"",
+                "{ metric = \"server_bytes_per_idle\"",
+                "claim c: server_bytes_per_idle cannot be claimed",
+            ),
             ("where = \"here\"", "where = \"here\"\nexperiment = \"x\"", "so none is named"),
         ];
         refuses(&good, &cases);
