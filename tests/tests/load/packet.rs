@@ -168,6 +168,27 @@ fn a_refused_connection_and_clients_that_vanish() {
 }
 
 #[test]
+fn a_server_reads_the_end_of_each_connection_that_its_client_closes() {
+    on_a_link(|| {
+        let root = Root::with_hello();
+        let listen = format!("{SERVER_V4}:0");
+        let options = ["--listen", &listen, "--preset", "eager+full", "--mechanism", "select"];
+        // Reads that find something, its end included, and closes by the client, per connection.
+        for (who, found, ended) in [("server", 1, 0), ("client", 2, 1)] {
+            let server = Server::start(WEIR, &options, &root);
+            let load = format!("--rate 300 --num 150 --close {who}");
+            let ran = packet_load(&load, &server, "hello.txt");
+            assert_eq!(count(&ran.json["counts"]["statuses"], "2xx"), 150, "{}", ran.stdout);
+            until("the server has heard of each close", || server.open_connections() == 0);
+            let total = &server.stop().stats()["total"];
+            let reads = count(total, "reads") - count(total, "read_would_block");
+            assert_eq!(reads, 150 * found, "{who}: {total}");
+            assert_eq!(count(total, "end_client_closed"), 150 * ended, "{who}: {total}");
+        }
+    });
+}
+
+#[test]
 fn what_is_under_way_at_the_end_of_a_run_still_arrives() {
     on_a_link(|| {
         let root = Root::with_hello();
