@@ -1,12 +1,14 @@
 //! The field lines of a head that is forwarded: which are passed on, and which end here.
 
+use std::cmp::Ordering;
+
 use crate::grammar::{decimal, elements, field_line, trim_ows};
 
 /// The field that names this program among those that a message came through (RFC 9110 section
 /// 7.6.3). A loop of proxies shows by it.
 pub const VIA: &[u8] = b"Via: 1.1 weir\r\n";
 
-/// Maximum number of a Connection field's options that are looked for in the head.
+/// Maximum number of a Connection field's options that are looked for one after the other.
 const OPTIONS_MAX: usize = 16;
 
 /// Iterates over the field lines of a complete head that was checked before, as names and values.
@@ -82,7 +84,8 @@ pub(super) fn hops(value: &[u8]) -> Option<u64> {
 /// open.
 #[derive(Debug, Default)]
 pub(super) struct Connection<'b> {
-    /// Names of fields that belong to the connection, and end with it.
+    /// Names of fields that belong to the connection, and end with it; in the order of [`compare`]
+    /// if there are more than [`OPTIONS_MAX`].
     nominated: Vec<&'b [u8]>,
     /// True if it is to change to another protocol.
     pub upgrades: bool,
@@ -101,13 +104,34 @@ impl<'b> Connection<'b> {
                 connection.nominated.push(option);
             }
         }
+        if connection.nominated.len() > OPTIONS_MAX {
+            connection.nominated.sort_unstable_by(|a, b| compare(a, b));
+        }
         connection
     }
 
-    /// Returns whether a field ends with the connection.
+    /// Returns whether a field ends with the connection. What a head has of fields and of options
+    /// is its sender's choice, so many options are not looked through for each field.
     pub(super) fn nominates(&self, name: &[u8]) -> bool {
-        self.nominated.iter().any(|option| option.eq_ignore_ascii_case(name))
+        if self.nominated.len() > OPTIONS_MAX {
+            return self.nominated.binary_search_by(|option| compare(option, name)).is_ok();
+        }
+        self.nominated.iter().any(|option| compare(option, name).is_eq())
     }
+}
+
+/// Compares names of fields: by length, then by their letters, whose case does not count.
+fn compare(a: &[u8], b: &[u8]) -> Ordering {
+    #[cfg(test)]
+    COMPARISONS.set(COMPARISONS.get() + 1);
+    let lower = u8::to_ascii_lowercase;
+    a.len().cmp(&b.len()).then_with(|| a.iter().map(lower).cmp(b.iter().map(lower)))
+}
+
+#[cfg(test)]
+std::thread_local! {
+    /// Number of names compared.
+    static COMPARISONS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 fn is_connection(name: &[u8]) -> bool {
@@ -199,5 +223,25 @@ pub fn is_forwarded(name: &[u8]) -> bool {
         9 => is(b"forwarded") || is(b"x-real-ip"),
         15 if is(b"x-request-start") => true,
         _ => name.get(..12).is_some_and(|front| front.eq_ignore_ascii_case(b"x-forwarded-")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_options_are_not_compared_with_each_field() {
+        const OPTIONS: u32 = 5_000;
+        // Distinct, and in no order: 5003 is a prime.
+        let options = (1..=OPTIONS).map(|at| format!("{:X}", at * 1237 % 5003)).collect::<Vec<_>>();
+        let fields = (1..=100).map(|at| format!("{:x}: {at}\r\nz{at}: 1\r\n", at * 31));
+        let fields: String = fields.collect();
+        let head = format!("HTTP/1.1 200 OK\r\nConnection: {}\r\n{fields}\r\n", options.join(","));
+        COMPARISONS.set(0);
+        let passed: Vec<_> = lines_passed_on(head.as_bytes()).map(|(name, _)| name).collect();
+        assert!(passed.len() == 100 && passed.iter().all(|name| name.starts_with(b"z")));
+        // Each with each would be a million.
+        assert!(COMPARISONS.get() < 150_000, "{}", COMPARISONS.get());
     }
 }
