@@ -681,7 +681,8 @@ fn what_makes_no_sense_is_one_sentence_with_its_place() {
         ("[[route]]\nindex = ['a', '..']\n", "line 2, column 15: invalid value '..'"),
         ("admin = 'https://127.0.0.1:0'\n", "line 1, column 9: --admin speaks no TLS"),
         ("admin = '127.0.0.1:0'\nstat-page = false\n", "line 1, column 9: --admin shows the page"),
-        ("[[site]]\nhosts = ['a']\nroot = '/no/such'\n", "/no/such"),
+        ("[[site]]\nhosts = ['a']\nroot = '/no/such'\n", "line 3, column 8: /no/such: No such"),
+        ("[[route]]\nroot = '/dev/null'\n", "line 2, column 8: /dev/null: this is no directory"),
     ] {
         check_refuses(&root, text, says);
     }

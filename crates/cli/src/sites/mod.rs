@@ -2,7 +2,9 @@
 
 pub(crate) mod options;
 
+use std::path::Path;
 use std::sync::Arc;
+use std::{fs, io};
 
 use weir_server::sites::access::AccessList;
 use weir_server::sites::cors::{Cors, CorsOptions, NAMES};
@@ -298,10 +300,11 @@ impl Builder<'_> {
             (upstream, None, None) => {
                 let found = upstream.map(|name| self.server.forwarding.find(name)).transpose();
                 let index = found.map_err(Wrong::of("upstream"))?;
-                Ok(match index.flatten() {
-                    Some(index) => Action::Upstream(index),
-                    None => Action::Files(self.files(settings)),
-                })
+                if let Some(index) = index.flatten() {
+                    return Ok(Action::Upstream(index));
+                }
+                settings.root.as_deref().map_or(Ok(()), check_root).map_err(Wrong::of("root"))?;
+                Ok(Action::Files(self.files(settings)))
             }
         }
     }
@@ -336,6 +339,17 @@ impl Builder<'_> {
         }
         Ok(())
     }
+}
+
+/// Checks that a root is there. What this user may not see is left to the one that serves.
+fn check_root(path: &Path) -> Result<(), String> {
+    let why = match fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => "this is no directory".into(),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
+        Err(error) => error.to_string(),
+    };
+    Err(format!("{}: {why}", path.display()))
 }
 
 fn cors(settings: &Settings) -> CorsOptions {
