@@ -68,6 +68,7 @@ impl<'a> Play<'a> {
             request_id: None,
             proxy_protocol: None,
             endpoints: None,
+            is_own: false,
             takes_content_first: false,
             is_tls: false,
         };

@@ -1,5 +1,9 @@
 //! The PROXY protocol, before requests from a proxy in front and before those to servers behind.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc;
+
 use weir_tests::origin::reply;
 use weir_tests::{Origin, Root, Server, Setup, request, suite};
 
@@ -138,6 +142,49 @@ fn a_client_s_own_address_is_told_by_the_socket() {
     assert!(!front.stderr_so_far().contains("is down"));
     let stopped = front.stop_cleanly();
     assert_eq!(stopped.stats()["total"]["upstream_checks_failed"], 0);
+}
+
+#[test]
+fn a_stored_reply_is_brought_up_to_date_on_the_proxy_s_own_connection() {
+    for (version, own) in [("v1", &b"PROXY UNKNOWN\r\n"[..]), ("v2", LOCAL)] {
+        let (url, begun) = recording("Cache-Control: max-age=0, stale-while-revalidate=60\r\n");
+        let options = ["--proxy-protocol-out", version, "--cache", "1M"];
+        let front = Server::proxy(WEIR, &[&url], &options);
+        for is_own in [false, true] {
+            assert_eq!(front.get("/").text(), "here");
+            let received = begun.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
+            let wanted = [own, b"GET / HTTP/1.1\r\n"].concat();
+            assert_eq!(received.starts_with(&wanted), is_own, "{}", received.escape_ascii());
+        }
+        front.stop_cleanly();
+    }
+}
+
+/// Starts an origin that answers one request per connection with these field lines, and tells all
+/// that it was sent there. Returns its URL.
+fn recording(fields: &'static str) -> (String, mpsc::Receiver<Vec<u8>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (tells, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut received = Vec::new();
+            // A header of version 2 has 16 bytes or more, and an empty line among them.
+            while received.len() <= 16 || !received.ends_with(b"\r\n\r\n") {
+                let mut part = [0; 4096];
+                match stream.read(&mut part) {
+                    Ok(length @ 1..) => received.extend_from_slice(&part[..length]),
+                    _ => break,
+                }
+            }
+            let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n{fields}\r\nhere");
+            let _ = stream.write_all(reply.as_bytes());
+            if tells.send(received).is_err() {
+                return;
+            }
+        }
+    });
+    (url, told)
 }
 
 #[test]

@@ -92,7 +92,10 @@ impl Exchange {
     pub fn new(request: &Request<'_>, head: &[u8], facts: &RequestFacts<'_>) -> Self {
         let mut bytes = Vec::with_capacity(head.len() + 256);
         if let Some(version) = facts.proxy_protocol {
-            proxy_protocol::write(&mut bytes, version, facts.endpoints.as_ref());
+            match facts.is_own {
+                true => proxy_protocol::write_own(&mut bytes, version),
+                false => proxy_protocol::write(&mut bytes, version, facts.endpoints.as_ref()),
+            }
         }
         let asked = request::write(&mut bytes, request, head, facts);
         Self {

@@ -39,6 +39,8 @@ pub struct RequestFacts<'a> {
     pub proxy_protocol: Option<Version>,
     /// Ends of the client's connection, if they are known.
     pub endpoints: Option<Endpoints>,
+    /// True if the request is the caller's own, and its connection carries nothing for a client.
+    pub is_own: bool,
     /// True if the client speaks TLS.
     pub is_tls: bool,
     /// True if the caller takes the content before the request is sent, and tells a client that

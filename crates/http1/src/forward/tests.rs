@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::head::HeadParser;
+use crate::proxy_protocol::{Endpoints, Version as HeaderVersion};
 use crate::request::{Limits, Parse};
 
 const FACTS: ReplyFacts<'static> = ReplyFacts {
@@ -27,6 +28,7 @@ fn request_facts() -> RequestFacts<'static> {
         request_id: None,
         proxy_protocol: None,
         endpoints: None,
+        is_own: false,
         is_tls: false,
         takes_content_first: false,
     }
@@ -95,6 +97,24 @@ fn an_ipv6_client_and_a_missing_host() {
     let sent = text(exchange.unsent());
     assert!(sent.starts_with("GET / HTTP/1.1\r\nHost: origin\r\n"), "{sent}");
     assert!(sent.contains("Forwarded: for=\"[2001:db8::1]\";proto=http\r\n"), "{sent}");
+}
+
+#[test]
+fn a_request_of_the_proxy_s_own_has_no_client_in_front_of_it() {
+    let ends = Endpoints {
+        source: "192.0.2.7:5000".parse().unwrap(),
+        destination: "198.51.100.9:80".parse().unwrap(),
+    };
+    let begins = |version, is_own, with: &[u8]| {
+        let proxy_protocol = Some(version);
+        let facts =
+            RequestFacts { proxy_protocol, endpoints: Some(ends), is_own, ..request_facts() };
+        let exchange = exchange_with(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &facts);
+        exchange.unsent().starts_with(&[with, b"GET / "].concat())
+    };
+    assert!(begins(HeaderVersion::V1, false, b"PROXY TCP4 192.0.2.7 198.51.100.9 5000 80\r\n"));
+    assert!(begins(HeaderVersion::V1, true, b"PROXY UNKNOWN\r\n"));
+    assert!(begins(HeaderVersion::V2, true, b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"));
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub fn write(out: &mut Vec<u8>, version: Version, endpoints: Option<&Endpoints>)
 }
 
 /// Appends the header of a connection that carries nothing but the sender's own requests, as those
-/// by which it checks a server's health.
+/// by which it checks a server's health, or brings up to date what it stores.
 pub fn write_own(out: &mut Vec<u8>, version: Version) {
     match version {
         Version::V1 => text::write(out, None),

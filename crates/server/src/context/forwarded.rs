@@ -303,6 +303,7 @@ mod tests {
             request_id: None,
             proxy_protocol: None,
             endpoints: None,
+            is_own: false,
             is_tls: false,
             takes_content_first: false,
         };

@@ -8,9 +8,9 @@ use weir_http1::forward::{Exchange, ReplyPart, RequestFacts};
 use weir_http1::{Framing, Request};
 use weir_sys::socket;
 
-use super::cache_store;
 use super::forward_failure::{Failure, Limit};
 use super::response::{self, Instead, RequestInfo};
+use super::{background, cache_store};
 use crate::config::{Config, Upstream};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
@@ -49,6 +49,7 @@ impl Forward {
             request_id: request_id.as_deref(),
             proxy_protocol: target.proxy_protocol,
             endpoints: info.endpoints,
+            is_own: background::owns(context.serving),
             is_tls: info.is_tls,
             takes_content_first: gathers,
         };
