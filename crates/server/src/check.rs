@@ -7,9 +7,11 @@ use std::thread;
 use weir_sys::process;
 use weir_sys::sandbox::Support;
 
+use crate::architecture::ArchitectureName;
 use crate::config::{Config, Error, LogTarget, SandboxMode};
 use crate::context::log;
 use crate::context::log::errors::ERRORS;
+use crate::models::ring;
 use crate::{sandbox, user};
 
 /// A part of a configuration that this machine does not have.
@@ -21,8 +23,8 @@ pub struct Unavailable {
     pub why: String,
 }
 
-/// Checks that the user, the processors, the event mechanism, the confinement and the logs that a
-/// configuration names are there.
+/// Checks that the user, the processors, the ring or the event mechanism, the confinement and the
+/// logs that a configuration names are there.
 ///
 /// # Errors
 /// The first that is not, for this process's user.
@@ -30,6 +32,7 @@ pub fn check(config: &Config) -> Result<(), Unavailable> {
     let of = |option: &'static str| move |Error(why)| Unavailable { option, why };
     user::check(config).map_err(of("user"))?;
     config.cpus.iter().try_for_each(|cpu| check_cpu(*cpu)).map_err(of("cpus"))?;
+    check_ring(config).map_err(of("arch"))?;
     check_mechanism(config).map_err(of("mechanism"))?;
     check_sandbox(config).map_err(of("sandbox"))?;
     check_log(ERRORS, &config.errors.options().target).map_err(of("error-log"))?;
@@ -43,6 +46,15 @@ fn check_cpu(cpu: usize) -> Result<(), Error> {
     match pinned.map(thread::JoinHandle::join) {
         Ok(Ok(false)) => {
             Err(Error(format!("--cpus: processor {cpu} is not there, or may not be used")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_ring(config: &Config) -> Result<(), Error> {
+    match config.arch {
+        ArchitectureName::Ring => {
+            ring::try_open(config).map_err(|error| Error(format!("--arch ring: {error}")))
         }
         _ => Ok(()),
     }

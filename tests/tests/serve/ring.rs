@@ -2,12 +2,16 @@
 //! a lack of buffers is not treated as a client's error, and a client that sends more than it reads
 //! is bounded. Features common to all architectures are tested with them.
 
+use std::process::Command;
+
 use serde_json::Value;
 use weir_dispatch::readiness::MechanismName;
 use weir_tests::files::Served;
+use weir_tests::server::run;
 use weir_tests::{Client, Root, Server, assert_same, request};
 
 use crate::WEIR;
+use crate::peers::is_installed;
 
 /// Starts a ring with these options; `None`, with a message, where that is not possible.
 fn ring(options: &[&str], root: &Root) -> Option<Server> {
@@ -28,6 +32,35 @@ fn counters(server: Server) -> Value {
     }
     assert_eq!(total["accepted"], total["closed"]);
     total
+}
+
+/// Has a program run where io_uring_setup(2), which is call 425 everywhere, is not permitted.
+const WITHOUT_RINGS: &str = "
+import ctypes, os, struct, sys
+rules = [(0x20, 0, 0, 0), (0x15, 0, 1, 425), (6, 0, 0, 0x50001), (6, 0, 0, 0x7fff0000)]
+code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *rule) for rule in rules))
+filter = struct.pack('HP', len(rules), ctypes.addressof(code))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, filter) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+";
+
+#[test]
+fn a_check_tells_where_no_ring_is_possible() {
+    if !is_installed("python3") {
+        return;
+    }
+    let root = Root::new();
+    let file = root.outside().join("weir.toml");
+    for (arch, status) in [("ring", 2), ("loop", 0)] {
+        let text = format!("root = '{}'\narch = '{arch}'\n", root.path().display());
+        std::fs::write(&file, text).unwrap();
+        let mut command = Command::new("python3");
+        let stopped = run(command.args(["-c", WITHOUT_RINGS, WEIR, "check"]).arg(&file));
+        assert_eq!(stopped.status.code(), Some(status), "{arch}: {}", stopped.stderr);
+        let says = "line 2, column 8: --arch ring: io_uring is forbidden here";
+        assert_eq!(stopped.stderr.contains(says), arch == "ring", "{}", stopped.stderr);
+    }
 }
 
 fn check(client: &mut Client, file: &Served) {

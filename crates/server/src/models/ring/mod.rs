@@ -19,8 +19,8 @@ mod user_data;
 mod work;
 
 use std::collections::VecDeque;
-use std::io;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use weir_dispatch::readiness::Token;
 use weir_dispatch::readiness::settings::Tunable;
@@ -33,6 +33,7 @@ use weir_sys::ring::server::{Op, RingConfig, ServerRing, SqPoll, Then};
 use crate::architecture::options::ring::{
     BUFFERS, ENTRIES, FETCHES, GATHER, SPIN, SQPOLL, ZERO_COPY,
 };
+use crate::config::Config;
 use crate::context::close_reason::CloseReason;
 use crate::control::Phase;
 use crate::http::connection::Action;
@@ -64,20 +65,39 @@ const SQPOLL_IDLE_MS: u32 = 1000;
 const LAST_WAIT: Duration = Duration::from_millis(20);
 const LAST_WAITS: u32 = 50;
 
+/// Opens a ring as a configuration has it, but for its slots, and closes it.
+///
+/// # Errors
+/// Those of [`ServerRing::open`].
+pub(crate) fn try_open(config: &Config) -> io::Result<()> {
+    let config = ring_config(config, 1);
+    // A ring is bound to its thread.
+    let opening = thread::Builder::new().spawn(move || ServerRing::open(&config).map(drop))?;
+    opening.join().unwrap_or_else(|_| Err(io::Error::other("opening it panicked")))
+}
+
+/// Returns the parameters of a loop's ring with so many slots.
+fn ring_config(config: &Config, files: u32) -> RingConfig {
+    let setting = |tunable: &Tunable| config.arch_settings.get(tunable);
+    let entries = setting(&ENTRIES) as u32;
+    let sqpoll = setting(&SQPOLL) == 1;
+    RingConfig {
+        entries,
+        completions: entries.saturating_mul(COMPLETIONS_PER_ENTRY),
+        files,
+        buffers: (setting(&BUFFERS) as u16).next_power_of_two(),
+        buffer_bytes: BUFFER_BYTES,
+        sqpoll: sqpoll.then_some(SqPoll { idle_ms: SQPOLL_IDLE_MS, cpu: None }),
+    }
+}
+
 /// Opens the ring, and its state.
 fn open(core: &LoopCore<RingConnection>) -> io::Result<Ring> {
     let config = &core.context.config;
     let setting = |tunable: &Tunable| config.arch_settings.get(tunable);
-    let sqpoll = setting(&SQPOLL) == 1;
-    let entries = setting(&ENTRIES) as u32;
-    let mut ring = ServerRing::open(&RingConfig {
-        entries,
-        completions: entries.saturating_mul(COMPLETIONS_PER_ENTRY),
-        files: u32::try_from(core.table.open_max()).unwrap_or(u32::MAX),
-        buffers: (setting(&BUFFERS) as u16).next_power_of_two(),
-        buffer_bytes: BUFFER_BYTES,
-        sqpoll: sqpoll.then_some(SqPoll { idle_ms: SQPOLL_IDLE_MS, cpu: None }),
-    })?;
+    let files = u32::try_from(core.table.open_max()).unwrap_or(u32::MAX);
+    let ring_config = ring_config(config, files);
+    let mut ring = ServerRing::open(&ring_config)?;
     let wake_poll = poll_waker(&mut ring, core);
     Ok(Ring {
         ring,
@@ -94,7 +114,7 @@ fn open(core: &LoopCore<RingConnection>) -> io::Result<Ring> {
         disk_queue: DiskQueue::new(setting(&FETCHES) as usize),
         taken_at_ns: 0,
         completed_ns: 0,
-        spin: sqpoll.then(|| Duration::from_micros(setting(&SPIN))),
+        spin: ring_config.sqpoll.map(|_| Duration::from_micros(setting(&SPIN))),
         zero_copy_from: match setting(&ZERO_COPY) {
             0 => u64::MAX,
             from => from,
@@ -282,7 +302,7 @@ impl RingWorker {
     fn handle_ring_error(&mut self, error: &io::Error) {
         // Lack of memory, which passes: queued operations stay queued.
         self.core.tell(&format!("waiting for completions: {error}"));
-        std::thread::sleep(Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(10));
     }
 
     /// Sorts completions into the two queues, connections into one and work into the other. A
