@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::escape;
 use super::record::rfc3339;
 use super::sink::Sink;
-use super::{Reopened, STOP_WAIT, TELL_EVERY, goes_on, untold};
+use super::{STOP_WAIT, TELL_EVERY, untold};
 use crate::config::{Error, ErrorLog, LogEntry, LogLevel, ToWriter};
 use crate::sandbox::{Confinement, Task};
 
@@ -94,7 +94,7 @@ impl Writer {
             match message {
                 ToWriter::Entry(entry) => self.write(&entry),
                 ToWriter::Reopen(tell) => {
-                    if let Some(why) = untold(tell, self.reopen()) {
+                    if let Some(why) = untold(ERRORS, tell, self.reopen()) {
                         self.write(&LogEntry::now(LogLevel::Error, why));
                     }
                 }
@@ -124,9 +124,8 @@ impl Writer {
         }
     }
 
-    fn reopen(&mut self) -> Reopened {
-        let opened = Sink::open(&self.log.options().target);
-        self.sink = opened.map_err(|error| goes_on(ERRORS, &error))?;
+    fn reopen(&mut self) -> io::Result<()> {
+        self.sink = Sink::open(&self.log.options().target)?;
         Ok(())
     }
 

@@ -174,8 +174,9 @@ impl LogWriter {
         }
     }
 
-    /// Has the file, which was moved away, opened again. `tell`: what is told of the outcome;
-    /// without it the operator is told of a failure. Returns false if the writer's queue is full.
+    /// Has the file, which was moved away, opened again. `tell`: what is told of the outcome; `None`
+    /// in one of several processes that do the same, see [`untold`]. Returns false if the writer's
+    /// queue is full.
     pub(crate) fn reopen(&self, tell: Option<SyncSender<Reopened>>) -> bool {
         self.messages.try_send(Message::Reopen(tell)).is_ok()
     }
@@ -228,11 +229,17 @@ pub(crate) fn reopening(
 }
 
 /// Tells of the outcome of opening a log again. Returns why it goes on where it was if nobody waits
-/// to be told, or no longer.
-fn untold(tell: Option<SyncSender<Reopened>>, outcome: Reopened) -> Option<String> {
+/// to be told any longer. One of several processes has nobody who waits: the main process opens the
+/// same file, and says why it cannot, but not what this one has too little of.
+fn untold(
+    name: &str,
+    tell: Option<SyncSender<Reopened>>,
+    outcome: io::Result<()>,
+) -> Option<String> {
+    let why = |error| goes_on(name, &error);
     match tell {
-        Some(tell) => tell.send(outcome).err()?.0.err(),
-        None => outcome.err(),
+        Some(tell) => tell.send(outcome.map_err(why)).err()?.0.err(),
+        None => outcome.err().filter(sink::is_lack).map(why),
     }
 }
 
@@ -262,7 +269,7 @@ impl Writer {
             match message {
                 Message::Lines(lines, count) => self.write(&lines, count),
                 Message::Reopen(tell) => {
-                    if let Some(why) = untold(tell, self.reopen()) {
+                    if let Some(why) = untold(ACCESS, tell, self.reopen()) {
                         self.errors.error(&why);
                     }
                 }
@@ -270,8 +277,8 @@ impl Writer {
         }
     }
 
-    fn reopen(&mut self) -> Reopened {
-        self.sink = Sink::open(&self.target).map_err(|error| goes_on(ACCESS, &error))?;
+    fn reopen(&mut self) -> io::Result<()> {
+        self.sink = Sink::open(&self.target)?;
         Ok(())
     }
 

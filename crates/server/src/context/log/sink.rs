@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{error, fmt};
 
 use weir_sys::poll::{self, POLLOUT, PollFd};
 use weir_sys::{file, privileged};
@@ -41,7 +42,7 @@ impl Sink {
             LogTarget::Stdout => Self::Stream(Box::new(io::stdout())),
             LogTarget::Stderr => Self::Stream(Box::new(io::stderr())),
             LogTarget::File(path) => {
-                let file = privileged::append(path).map_err(|error| at(path, &error))?;
+                let file = privileged::append(path).map_err(|error| at(path, error))?;
                 Self::Stream(Box::new(file))
             }
             LogTarget::Syslog(path) => {
@@ -66,7 +67,7 @@ impl Sink {
             }
             Err(error) => Err(error),
         };
-        checked.map_err(|error| at(path, &error))
+        checked.map_err(|error| at(path, error))
     }
 
     /// Returns whether a short write does not wait for its reader now.
@@ -137,12 +138,35 @@ fn send_all(
 
 fn connect(path: &Path) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
-    socket.connect(path).map_err(|error| at(path, &error))?;
+    socket.connect(path).map_err(|error| at(path, error))?;
     Ok(socket)
 }
 
-fn at(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::other(format!("{}: {error}", path.display()))
+/// Returns whether an error of [`Sink::open`] says that this process, or the machine, has too
+/// little of something.
+pub(super) fn is_lack(error: &io::Error) -> bool {
+    let failed = error.get_ref().and_then(|inner| inner.downcast_ref::<Failed>());
+    let errno = failed.map_or(error, |failed| &failed.error).raw_os_error();
+    errno.is_some_and(file::is_lack)
+}
+
+/// An error of a path, which says so.
+#[derive(Debug)]
+struct Failed {
+    path: PathBuf,
+    error: io::Error,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.path.display(), self.error)
+    }
+}
+
+impl error::Error for Failed {}
+
+fn at(path: &Path, error: io::Error) -> io::Error {
+    io::Error::other(Failed { path: path.into(), error })
 }
 
 #[cfg(test)]
