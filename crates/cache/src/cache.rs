@@ -301,6 +301,15 @@ impl<W: PartialEq> Cache<W> {
         followers
     }
 
+    /// Puts a reply in the place of a stored one that was selected alike, unless that has gone.
+    pub fn replace(&self, key: &[u8], old: &Arc<Stored>, new: &Arc<Stored>) {
+        let _flights = self.flights.lock();
+        let is_it = |stored: &Arc<Stored>| Arc::ptr_eq(stored, old);
+        if self.slots.peek(key).is_some_and(|slot| slot.variants.iter().any(is_it)) {
+            self.change(key, |slot| slot.store(new));
+        }
+    }
+
     /// Removes all replies of a key, and those on their way; returns whether there were any.
     pub fn remove(&self, key: &[u8]) -> bool {
         let mut flights = self.flights.lock();

@@ -1,5 +1,6 @@
 //! A stored reply: ready to be sent, with all that was decided about it when it arrived.
 
+mod head;
 mod refresh;
 
 use std::sync::Arc;
@@ -48,7 +49,7 @@ pub struct Reply<'a, R: ?Sized> {
 }
 
 /// A stored reply. Times are nanoseconds since 1970.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Stored {
     /// Its fields and its content.
     pub entry: Arc<Entry>,

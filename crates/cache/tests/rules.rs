@@ -199,6 +199,38 @@ fn refreshed(stored: &Stored, request: &str, fields: &str) -> Refreshed {
 }
 
 #[test]
+fn a_reply_to_head_makes_the_stored_one_fresh_or_stale() {
+    let date = "Sun, 06 Nov 1994 08:47:57 GMT";
+    let reply = stored(&format!(
+        "Cache-Control: max-age=10, stale-if-error=5\nETag: \"v\"\nLast-Modified: {date}"
+    ));
+    let after = |request: &str, fields: &str, length| {
+        let fields = format!("Cache-Control: max-age=50\n{fields}");
+        with_reply(request, 200, &fields, |head| reply.after_head(head, length))
+    };
+    let ttl_s = |after: Option<Stored>| after.map(|stored| stored.ttl_s(at(0)));
+    let same = format!("ETag: \"v\"\nLast-Modified: {date}");
+    for (fields, length, ttl) in [
+        (&*same, Some(5), Some(50)),
+        (&*same, None, Some(50)),
+        ("ETag: W/\"v\"", None, Some(50)),
+        ("ETag: \"w\"", None, Some(0)),
+        ("ETag: \"v\"\nLast-Modified: Sun, 06 Nov 1994 08:48:57 GMT", Some(5), Some(0)),
+        (&*same, Some(6), Some(0)),
+        ("", Some(6), Some(0)),
+        // They say nothing of the content.
+        ("", Some(5), None),
+        ("ETag: \"v\"\nVary: A", None, None),
+    ] {
+        assert_eq!(ttl_s(after("", fields, length)), ttl, "{fields} {length:?}");
+    }
+    assert_eq!(ttl_s(after("Authorization: x", "ETag: \"w\"", None)), None);
+    let stale = after("", "ETag: \"w\"", None).unwrap();
+    assert!(stale.replaces_error(at(4)) && !stale.replaces_error(at(6)));
+    assert!(with_reply("", 404, "ETag: \"w\"", |head| reply.after_head(head, None)).is_none());
+}
+
+#[test]
 fn a_304_to_one_client_s_credentials_changes_nothing_for_others() {
     let reply = stored("Cache-Control: max-age=10\nETag: \"v\"");
     for (request, fields) in [

@@ -317,6 +317,31 @@ fn a_stale_reply_stands_in_for_errors_of_the_origin() {
 }
 
 #[test]
+fn a_reply_to_head_makes_the_stored_one_fresh_or_stale() {
+    // Sees a stale one of the same tag, and a fresh one of another.
+    for (first, of_head, asked) in [
+        ("Cache-Control: max-age=0\r\nETag: \"v\"\r\n", "ETag: \"v\"", 2),
+        ("Cache-Control: max-age=60\r\nETag: \"v\"\r\n", "ETag: \"w\"", 3),
+    ] {
+        let origin = Origin::start(move |received| {
+            if received.line().starts_with("HEAD ") {
+                let head = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nCache-Control: max-age=60";
+                format!("{head}\r\n{of_head}\r\n\r\n").into_bytes()
+            } else {
+                reply_with(first, b"good")
+            }
+        });
+        let server = caching(&origin, &[]);
+        assert_eq!(server.get("/").text(), "good");
+        let mut client = server.connect();
+        assert_eq!(client.head_with("/", &["Cache-Control: no-cache"]).status, 200);
+        assert_eq!(server.get("/").text(), "good");
+        assert_eq!(origin.received().len(), asked, "{of_head}");
+        server.stop_cleanly();
+    }
+}
+
+#[test]
 fn a_stale_reply_that_must_be_validated_stands_in_for_nothing() {
     let fails = Arc::new(AtomicBool::new(false));
     let failing = Arc::clone(&fails);

@@ -109,6 +109,7 @@ fn select_alike(one: &[Selector], other: &[Selector]) -> bool {
     one.len() == other.len() && one.iter().all(|selector| other.contains(selector))
 }
 
-fn opaque(etag: &[u8]) -> &[u8] {
+/// Returns a tag without the mark of a weak one.
+pub(super) fn opaque(etag: &[u8]) -> &[u8] {
     etag.strip_prefix(b"W/").unwrap_or(etag)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_cache::{Recurrence, Refreshed, Reply, Stored};
 use weir_content::{Conditions, PreconditionResult, evaluate};
 use weir_http1::forward::{
-    ReplyFacts, ReplyPart, VIA, depends_on_client, is_left_out, lines_passed_on,
+    ReplyFacts, ReplyPart, VIA, depends_on_client, is_left_out, lines, lines_passed_on,
 };
 use weir_http1::{HeadParser, Limits, Parse};
 
@@ -38,6 +38,8 @@ impl Forward {
             says = self.handle_reply(&mut part, status, &head, context);
         } else if part.stale.as_ref().is_some_and(|stale| replaces(stale, status, &part, context)) {
             part.answer = part.stale.take().map(|stale| (stale, "hit; detail=stale-if-error"));
+        } else if self.answered.head_only {
+            learn_from_head(&part, &head, context);
         }
         if part.answer.is_none() {
             self.release_head(part.why, says, out, context);
@@ -320,6 +322,22 @@ fn validated(
             }
             sent(reply)
         }
+    }
+}
+
+/// Brings a stored reply up to date by the reply to a HEAD request that it could have been sent
+/// for, or makes it stale (RFC 9111 section 4.3.5).
+fn learn_from_head(part: &CachePart, head: &[u8], context: &WorkerContext) {
+    let Some(stored) = &part.stale else { return };
+    let is_length = |name: &[u8]| name.eq_ignore_ascii_case(b"content-length");
+    let length = lines(head).find(|(name, _)| is_length(name));
+    let length = length.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
+    let received_ns = context.unix_ns();
+    let after =
+        with_reply(part, head, received_ns, context, |reply| stored.after_head(reply, length));
+    let cache = context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
+    if let (Some(cache), Some(after)) = (cache, after) {
+        cache.replace(&part.key, stored, &Arc::new(after));
     }
 }
 
