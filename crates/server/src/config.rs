@@ -342,11 +342,6 @@ impl Config {
         }
     }
 
-    /// Returns the address of that client; `None` if it has none.
-    pub(crate) fn client_of(&self, peer: SocketAddr, head: &[u8]) -> Option<IpAddr> {
-        self.client(peer, head).address()
-    }
-
     /// Returns whether the client of a request with this head may remove what is stored. One that a
     /// trusted proxy says nothing of may not: it may be anybody, and the proxy's own address would
     /// stand for all of its clients.

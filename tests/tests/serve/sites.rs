@@ -534,6 +534,12 @@ fn a_trusted_proxy_says_who_is_denied() {
         assert_eq!(status(denied), 403, "{denied}");
     }
     assert_eq!(status("X-Forwarded-For: unknown"), 200);
+    // Each request on a connection is one client's own.
+    let mut proxy = server.connect();
+    for (said, status) in [("198.51.100.1", 200), ("192.0.2.7", 403), ("198.51.100.1", 200)] {
+        let field = format!("X-Forwarded-For: {said}");
+        assert_eq!(proxy.get_with("/hello.txt", &[&field]).status, status, "{said}");
+    }
     server.stop_cleanly();
     let config = write_config(
         &root,

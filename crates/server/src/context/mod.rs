@@ -28,6 +28,7 @@ use weir_stats::Counters;
 use weir_sys::process::{self, Usage};
 
 use crate::config::Config;
+use crate::sites::client::Client;
 use crate::upstream::Upstreams;
 use clients::Clients;
 use clock::Clock;
@@ -339,27 +340,30 @@ impl WorkerContext {
         }
     }
 
-    /// Returns what the log says of a request; `None` if there is no log.
+    /// Returns what the log says of a request; `None` if there is no log. `client`: its client, if
+    /// that was found before.
     pub(crate) fn logged(
         &mut self,
         request: &Request<'_>,
         peer: SocketAddr,
+        client: Option<Client>,
     ) -> Option<LoggedRequest> {
         self.log.as_ref()?;
         let id = self.request_id(request, peer);
-        self.logged_with_id(request, peer, id)
+        self.logged_with_id(request, peer, client, id)
     }
 
-    /// Returns what the log says of a request with this identifier; `None` if there is no log.
+    /// As [`WorkerContext::logged`], with this identifier.
     pub(crate) fn logged_with_id(
         &self,
         request: &Request<'_>,
         peer: SocketAddr,
+        client: Option<Client>,
         id: Option<Box<[u8]>>,
     ) -> Option<LoggedRequest> {
         let has_host = self.log.as_ref()?.has_host();
-        let client = self.config.client_of(peer, request.head);
-        Some(LoggedRequest::of(request, client, id, has_host))
+        let client = client.unwrap_or_else(|| self.config.client(peer, request.head));
+        Some(LoggedRequest::of(request, client.address(), id, has_host))
     }
 
     /// Returns another handle to the configuration, for when `self` must be free to change.

@@ -46,6 +46,7 @@ pub(super) fn begin(
     let client = std::mem::replace(&mut context.serving, token);
     let info = RequestInfo {
         peer: course.peer,
+        client: None,
         is_tls: course.is_tls,
         began_ns: context.now_ns(),
         is_retry: false,

@@ -44,6 +44,7 @@ mod password;
 mod proxy_header;
 mod refusal;
 
+use std::cell::OnceCell;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -61,6 +62,7 @@ use crate::context::forwarded::Forward;
 use crate::context::output::Output;
 use crate::context::read_rate::{RateVerdict, ReadRate, ReadRateLimits};
 use crate::context::write_budget::PipelineBudget;
+use crate::sites::client::Client;
 use crate::sites::ruling::Ruling;
 use crate::upstream::shared::Landing;
 
@@ -132,6 +134,8 @@ pub(crate) struct Connection {
     is_counted: bool,
     /// True once the current request has been charged to its client.
     is_charged: bool,
+    /// Client of the request that is being answered, once it was asked for.
+    client: OnceCell<Client>,
     /// True until the header of the PROXY protocol has been taken.
     expects_proxy_header: bool,
     state: State,
@@ -207,6 +211,7 @@ impl Connection {
             is_handshaking: is_tls,
             is_counted: false,
             is_charged: false,
+            client: OnceCell::new(),
             expects_proxy_header: context.config.expects_proxy_header(peer),
             state: State::Idle,
             input: Vec::new(),
@@ -600,6 +605,7 @@ impl Connection {
             self.verified = None;
         }
         self.ruling = None;
+        self.client = OnceCell::new();
         let input = std::mem::take(&mut self.input);
         let step = match self.parser.parse(&input[self.taken..], &Limits::default()) {
             Parse::Partial => self.wait_for_request(context),
@@ -712,10 +718,11 @@ impl Connection {
     }
 
     pub(super) fn request_info(&self) -> response::RequestInfo {
-        let endpoints = self.endpoints();
+        let (endpoints, client) = (self.endpoints(), self.client.get().copied());
         let Self { peer, is_tls, began_ns, is_retry, fetches, body_incomplete, ruling, .. } = *self;
         response::RequestInfo {
             peer,
+            client,
             is_tls,
             endpoints,
             ruling,

@@ -35,7 +35,7 @@ impl Forward {
         let target = &config.upstreams[upstream];
         let client = client_of(info);
         let request_id = context.request_id(request, info.peer);
-        let logged = context.logged_with_id(request, info.peer, request_id.clone());
+        let logged = context.logged_with_id(request, info.peer, info.client, request_id.clone());
         let authority = target.servers[0].authority.as_bytes();
         let gathers = gathers(request, target, upstream, context);
         let facts = RequestFacts {

@@ -1,6 +1,7 @@
 //! The way of a request to the rule that answers it, where there are sites: whether its host, its
 //! client, its password and its size are as the rule says.
 
+use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -73,6 +74,8 @@ pub(super) struct Arriving<'r, 'b> {
     /// Its head, which it was parsed from.
     pub head: &'b [u8],
     pub peer: SocketAddr,
+    /// Its client, once it was asked for.
+    pub client: &'r OnceCell<Client>,
     /// Whether its password was found right, if it was verified.
     pub verified: Option<bool>,
 }
@@ -113,7 +116,7 @@ impl Arriving<'_, '_> {
             Err(status) => return refuse(None, status),
         };
         let Some(rule) = sites.rule(index) else { return refuse(None, Status::NOT_FOUND) };
-        if !self.is_allowed(rule, config) {
+        if !self.is_allowed(rule, || config.client(self.peer, self.head)) {
             return refuse(Some(index), Status::FORBIDDEN);
         }
         let mut origin = OriginIndex::Other;
@@ -144,7 +147,7 @@ impl Arriving<'_, '_> {
         // Only another server does something with it.
         if verdict == Verdict::Pass && rule.upstream().is_some() {
             let is_trusted = config.trusts_peer(self.peer);
-            let client = || config.client(self.peer, self.head);
+            let client = || self.client(|| config.client(self.peer, self.head));
             verdict = self.check_destination(rule, client, is_trusted, sites, room);
         }
         Gate::Ruled(Ruling { rule: Some(index), origin, verdict })
@@ -190,9 +193,14 @@ impl Arriving<'_, '_> {
         }
     }
 
-    fn is_allowed(&self, rule: &Rule, config: &Config) -> bool {
+    fn is_allowed(&self, rule: &Rule, find: impl FnOnce() -> Client) -> bool {
         let Some(list) = &rule.access else { return true };
-        list.admits(config.client(self.peer, self.head))
+        list.admits(self.client(find))
+    }
+
+    /// Returns its client, which `find` reads from the head, once.
+    fn client(&self, find: impl FnOnce() -> Client) -> Client {
+        *self.client.get_or_init(find)
     }
 
     fn is_preflight(&self, asks: &Asks<'_>) -> bool {
@@ -262,6 +270,7 @@ mod tests {
     use crate::sites::hosts::HostPattern;
     use crate::sites::paths::PathPattern;
     use crate::sites::{Route, Site};
+    use std::cell::Cell;
     use weir_http1::{HeadParser, Limits, Parse};
 
     const HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -277,7 +286,8 @@ mod tests {
             panic!("a whole head");
         };
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let arriving = Arriving { request: &request, head: HEAD, peer, verified: None };
+        let client = &OnceCell::new();
+        let arriving = Arriving { request: &request, head: HEAD, peer, client, verified: None };
         let judge = |bytes: usize| {
             let authorization = format!("Basic {}", "A".repeat(bytes - 6)).into_bytes();
             let asks = Asks { authorization: Some(&authorization), ..Asks::default() };
@@ -288,6 +298,27 @@ mod tests {
             let refused = Verdict::Refuse(Status::UNAUTHORIZED);
             assert_eq!(judge(bytes).ok(), Some(refused), "{bytes}");
         }
+    }
+
+    #[test]
+    fn the_client_is_found_once_if_it_is_asked_for() {
+        let mut parser = HeadParser::default();
+        let Parse::Complete(request) = parser.parse(HEAD, &Limits::default()) else {
+            panic!("a whole head");
+        };
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let (client, found) = (OnceCell::new(), Cell::new(0));
+        let arriving =
+            Arriving { request: &request, head: HEAD, peer, client: &client, verified: None };
+        let find = || {
+            found.set(found.get() + 1);
+            Client::Address([192, 0, 2, 1].into())
+        };
+        assert!(arriving.is_allowed(&Rule::files(), find) && client.get().is_none());
+        let access = AccessList::new(Vec::new(), vec!["192.0.2.0/24".parse().unwrap()]);
+        let shut = Rule { access, ..Rule::files() };
+        assert!(!(arriving.is_allowed(&shut, find) || arriving.is_allowed(&shut, find)));
+        assert_eq!((found.get(), client.get().copied()), (1, Some(find())));
     }
 
     fn sites_of(shut: &Rule) -> Sites {
@@ -318,7 +349,8 @@ mod tests {
             panic!("a whole head");
         };
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let arriving = Arriving { request: &request, head: &head, peer, verified: None };
+        let client = &OnceCell::new();
+        let arriving = Arriving { request: &request, head: &head, peer, client, verified: None };
         let (rule, client) = (Rule::files(), || Client::Address(peer.ip()));
         arriving.check_destination(&rule, client, is_trusted, sites, &mut Vec::new())
     }

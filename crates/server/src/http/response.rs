@@ -26,6 +26,7 @@ use crate::context::WorkerContext;
 use crate::context::forwarded::Answered;
 use crate::context::log::{LoggedRequest, Record};
 use crate::context::output::Output;
+use crate::sites::client::Client;
 use crate::sites::hosts::without_port;
 use crate::sites::ruling::Ruling;
 
@@ -46,6 +47,8 @@ const HTTPS_PORT: u16 = 443;
 #[derive(Clone, Copy)]
 pub(crate) struct RequestInfo {
     pub peer: SocketAddr,
+    /// Client of the request, by what trusted proxies say, if it was asked for.
+    pub client: Option<Client>,
     /// True if the client speaks TLS.
     pub is_tls: bool,
     /// Ends of the client's connection, where they are known and of use.
@@ -659,8 +662,9 @@ impl Reply<'_, '_> {
         self.out.linger |= self.close && self.request.is_some_and(has_body);
         self.out.count(status);
         if self.context.log.is_some() {
-            let request =
-                self.logged.take().or_else(|| self.context.logged(self.request?, self.info.peer));
+            let RequestInfo { peer, client, .. } = self.info;
+            let logged = self.logged.take();
+            let request = logged.or_else(|| self.context.logged(self.request?, peer, client));
             self.out.records.push(Record {
                 status,
                 peer: self.info.peer,

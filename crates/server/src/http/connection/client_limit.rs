@@ -41,7 +41,8 @@ impl Connection {
             return ControlFlow::Continue(());
         }
         let (head, _) = input.split_at(request.head_len);
-        let client = context.config.client_of(self.peer, head);
+        let found = || context.config.client(self.peer, head);
+        let client = self.client.get_or_init(found).address();
         let over = context
             .clients
             .as_ref()
@@ -72,7 +73,7 @@ impl Connection {
         output.linger |= has_body;
         let info = self.request_info();
         self.count_request(context);
-        let logged = context.logged(request, self.peer);
+        let logged = context.logged(request, self.peer, info.client);
         let retry_after = format!("Retry-After: {seconds}\r\n");
         let instead = Instead {
             status: Status::TOO_MANY_REQUESTS,

@@ -88,7 +88,7 @@ impl Connection {
             status: Status::GATEWAY_TIMEOUT,
             fields: b"Cache-Status: weir; detail=only-if-cached\r\n",
             close: response::closes_after(request, info, context),
-            logged: context.logged(request, self.peer),
+            logged: context.logged(request, self.peer, info.client),
         };
         response::answer_instead(instead, Answered::of(request), info, context, &mut output);
         self.taken += request.head_len;

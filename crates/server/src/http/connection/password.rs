@@ -23,7 +23,8 @@ impl Connection {
         context: &mut WorkerContext,
     ) -> ControlFlow<Flow> {
         let (head, _) = input.split_at(request.head_len);
-        let arriving = Arriving { request, head, peer: self.peer, verified: self.verified };
+        let (peer, verified) = (self.peer, self.verified);
+        let arriving = Arriving { request, head, peer, client: &self.client, verified };
         let Some(desk) = Desk::of(context) else { return ControlFlow::Continue(()) };
         match arriving.judge(desk) {
             Gate::Ruled(ruling) => {
