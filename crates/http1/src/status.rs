@@ -103,6 +103,7 @@ statuses! {
     SERVICE_UNAVAILABLE 503 "Service Unavailable";
     GATEWAY_TIMEOUT 504 "Gateway Timeout";
     VERSION_NOT_SUPPORTED 505 "HTTP Version Not Supported";
+    LOOP_DETECTED 508 "Loop Detected";
 }
 
 impl Status {
@@ -151,6 +152,6 @@ mod tests {
     #[test]
     fn the_table_ascends() {
         assert!(Status::ALL.is_sorted());
-        assert_eq!(Status::ALL.len(), 32);
+        assert_eq!(Status::ALL.len(), 33);
     }
 }

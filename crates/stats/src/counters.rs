@@ -162,7 +162,7 @@ counters! {
     status_3xx Sum "replies with a 3xx status",
     status_4xx Sum "replies with a 4xx status",
     status_5xx Sum "replies with a 5xx status",
-    refused_requests Sum "requests refused as malformed, too large or not supported",
+    refused_requests Sum "requests refused as malformed, too large, not supported or in a loop",
     closed Sum "connections closed, each for one reason: the sum of end_* and timeout_*",
     end_finished Sum "connections closed after their last reply",
     end_refused Sum "connections closed because a request was refused",

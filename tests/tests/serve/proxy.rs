@@ -155,6 +155,34 @@ fn the_origin_learns_who_asks_and_only_from_us(setup: &Setup) {
 }
 
 #[test]
+fn a_request_that_goes_round_is_refused() {
+    let root = Root::new();
+    let own = format!("unix:{}", root.outside().join("own.sock").display());
+    let options = ["--listen", "127.0.0.1:0", "--listen", &own, "--max-in-flight", "inf"];
+    let server = Server::proxy(WEIR, &[&own], &options);
+    assert_eq!(server.get("/").status, 508);
+    until("it is logged", || {
+        let said = server.stderr_so_far();
+        said.contains(" refused request client=unix ") && said.contains(" reason=loop passes=10 ")
+    });
+    let stopped = server.stop_cleanly();
+    assert_eq!(stopped.stats()["total"]["upstream_requests"], 10);
+}
+
+#[test]
+fn many_proxies_may_stand_in_a_row() {
+    let origin = Origin::echo();
+    let server = proxy(&origin, &[]);
+    let others = vec!["1.1 weir"; 9].join(", ");
+    assert_eq!(server.get_with("/", &[&format!("Via: {others}")]).status, 200);
+    let statuses = [10, 11].map(|times| {
+        let others = vec!["1.1 weir"; times].join(", ");
+        server.get_with("/", &[&format!("Via: {others}, 1.1 other")]).status
+    });
+    assert_eq!((statuses, origin.received().len()), ([508, 508], 1));
+}
+
+#[test]
 fn the_host_may_be_the_server_s_own() {
     let origin = Origin::echo();
     let server = proxy(&origin, &["--upstream-host", "server"]);

@@ -32,6 +32,8 @@ pub(crate) enum RefusalCause {
     ClientConnections,
     /// Its client makes requests at more than its rate.
     ClientRequests { retry_after_s: u64 },
+    /// It has come through here so often, and would go to an upstream, by its index, again.
+    Loop { upstream: usize, passes: usize },
     /// The queue of an upstream, by its index.
     Upstream { upstream: usize, reason: Reason },
 }
@@ -42,7 +44,7 @@ impl RefusalCause {
             Self::Excess { .. } | Self::Memory { .. } | Self::ClientConnections => "connection",
             Self::Stale { .. } | Self::Unfair { .. } => "connection",
             Self::ClientRequests { .. } | Self::MemoryRequest { .. } => "request",
-            Self::Upstream { .. } => "request",
+            Self::Loop { .. } | Self::Upstream { .. } => "request",
         }
     }
 }
@@ -70,6 +72,10 @@ impl fmt::Display for Told<'_> {
             }
             RefusalCause::ClientRequests { retry_after_s } => {
                 write!(f, "client-requests retry_after_s={retry_after_s}")
+            }
+            RefusalCause::Loop { upstream, passes } => {
+                let name = config.upstreams.get(upstream).map_or("", |upstream| &upstream.name);
+                write!(f, "loop passes={passes} upstream={name}")
             }
             RefusalCause::Upstream { upstream, reason } => {
                 let Some(upstream) = config.upstreams.get(upstream) else { return Ok(()) };

@@ -4,18 +4,24 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use weir_cache::Stored;
-use weir_http1::forward::max_forwards;
+use weir_http1::forward::{max_forwards, passes};
 use weir_http1::{Method, Request, Status};
 
 use super::{Action, Connection, Flow, State};
 use crate::context::WorkerContext;
 use crate::context::forwarded::{Answered, CachePart, END_WITH_REQUEST_NS, Forward};
+use crate::context::refusals::RefusalCause;
 use crate::http::cache_lookup::{self, Consulted};
 use crate::http::course::Course;
 use crate::http::forward_failure::{Failure, Limit};
-use crate::http::response::{self, Instead};
+use crate::http::response::{self, Instead, Refused};
 use crate::sites::ruling::Verdict;
 use crate::upstream::shared::Landing;
+
+/// Number of times that a request has come through this program from which it is not forwarded
+/// again. Its name in Via is the same everywhere, and it may stand before and behind another proxy:
+/// nobody has so many of them in a row, but a loop has.
+const PASSES_MAX: usize = 10;
 
 impl Connection {
     /// Forwards a request, if it is for an upstream, unless a stored reply answers it: that is
@@ -32,10 +38,28 @@ impl Connection {
         // One that may go no further is answered here (RFC 9110 section 7.6.2).
         let (head, _) = input.split_at(request.head_len);
         let ends_here = request.method == Method::Options && max_forwards(head) == Some(0);
-        match self.upstream_of(request, context).filter(|_| !ends_here) {
-            Some(upstream) => self.consult(request, input, upstream, context).map_continue(Some),
-            None => ControlFlow::Continue(None),
+        let Some(upstream) = self.upstream_of(request, context).filter(|_| !ends_here) else {
+            return ControlFlow::Continue(None);
+        };
+        if passes(head) >= PASSES_MAX {
+            return ControlFlow::Break(self.refuse_loop(request, upstream, context));
         }
+        self.consult(request, input, upstream, context).map_continue(Some)
+    }
+
+    /// Refuses a request that goes round (RFC 5842 section 7.2).
+    #[cold]
+    fn refuse_loop(
+        &mut self,
+        request: &Request<'_>,
+        upstream: usize,
+        context: &mut WorkerContext,
+    ) -> Flow {
+        context.counters.refused_requests.one();
+        let client = self.client.get().and_then(|client| client.address());
+        let client = client.unwrap_or_else(|| self.peer.ip());
+        context.log_refusal(client, || RefusalCause::Loop { upstream, passes: PASSES_MAX });
+        self.refuse(Status::LOOP_DETECTED, Refused::Request(request), context)
     }
 
     /// Returns the upstream that a request is forwarded to; `None` if it is answered here.
