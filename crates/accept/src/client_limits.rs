@@ -14,7 +14,7 @@
 use std::net::IpAddr;
 
 /// Entries among which that of a client is looked for.
-const WAYS: usize = 8;
+pub(crate) const WAYS: usize = 8;
 
 /// Turns of a client's connections in a second, and the bytes of one.
 const TURNS_PER_S: u64 = 10;
@@ -44,6 +44,23 @@ pub struct RequestRate {
     pub burst: u32,
 }
 
+impl RequestRate {
+    /// Charges a request to a bucket that is empty at `empty_ns`; returns the time at which it is
+    /// empty then, nanoseconds.
+    ///
+    /// # Errors
+    /// Over the rate: the nanoseconds after which another is allowed.
+    pub(crate) fn charge(self, empty_ns: u64, now_ns: u64) -> Result<u64, u64> {
+        let each_ns = self.each_ns.max(1);
+        let empty_ns = empty_ns.max(now_ns);
+        let room_ns = u64::from(self.burst.max(1) - 1).saturating_mul(each_ns);
+        match (empty_ns - now_ns).checked_sub(room_ns) {
+            None | Some(0) => Ok(empty_ns.saturating_add(each_ns)),
+            Some(over_ns) => Err(over_ns),
+        }
+    }
+}
+
 /// A rate of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bandwidth {
@@ -55,7 +72,7 @@ pub struct Bandwidth {
 
 impl Bandwidth {
     /// Returns the time for which `bytes` fill the bucket, nanoseconds.
-    fn time_ns(self, bytes: u64) -> u64 {
+    pub(crate) fn time_ns(self, bytes: u64) -> u64 {
         let time_ns = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_s.max(1));
         u64::try_from(time_ns).unwrap_or(u64::MAX)
     }
@@ -71,6 +88,26 @@ impl Bandwidth {
     fn turn_bytes(self) -> u64 {
         (self.bytes_per_s / TURNS_PER_S).clamp(TURN_BYTES_MIN, TURN_BYTES_MAX)
     }
+
+    /// Reserves some of `wanted_bytes`, but no fewer than `least_bytes`, in a bucket that is empty
+    /// at `sent_ns`; returns the time at which it is empty then, nanoseconds.
+    pub(crate) fn reserve(
+        self,
+        sent_ns: u64,
+        now_ns: u64,
+        least_bytes: u64,
+        wanted_bytes: u64,
+    ) -> (u64, Reservation) {
+        let burst_ns = self.time_ns(self.burst_bytes.max(1));
+        let sent_ns = sent_ns.max(now_ns);
+        let left_ns = burst_ns.saturating_sub(sent_ns - now_ns);
+        let turn_bytes = self.turn_bytes().max(self.bytes_in(left_ns)).max(least_bytes);
+        let bytes = wanted_bytes.max(least_bytes).min(turn_bytes);
+        let sent_ns = sent_ns.saturating_add(self.time_ns(bytes));
+        // More than the burst at once waits for what exceeds it.
+        let wait_ns = (sent_ns - now_ns).saturating_sub(burst_ns);
+        (sent_ns, Reservation { bytes, wait_ns })
+    }
 }
 
 /// Bytes of a client that may be sent, from a time on.
@@ -80,6 +117,13 @@ pub struct Reservation {
     pub bytes: u64,
     /// Time until they may be sent, nanoseconds.
     pub wait_ns: u64,
+}
+
+impl Reservation {
+    /// Creates one of all that is wanted, at once: there is no limit.
+    pub(crate) fn unlimited(wanted_bytes: u64) -> Self {
+        Self { bytes: wanted_bytes, wait_ns: 0 }
+    }
 }
 
 /// First bits of an address that say whose it is.
@@ -193,16 +237,8 @@ impl ClientTable {
     pub fn request(&mut self, now_ns: u64, name: u64, hash: u64) -> Result<(), u64> {
         let Some(rate) = self.limit.requests else { return Ok(()) };
         let Some(entry) = self.entry(now_ns, name, hash) else { return Ok(()) };
-        let each_ns = rate.each_ns.max(1);
-        let empty_ns = entry.empty_ns.max(now_ns);
-        let room_ns = u64::from(rate.burst.max(1) - 1).saturating_mul(each_ns);
-        match (empty_ns - now_ns).checked_sub(room_ns) {
-            None | Some(0) => {
-                entry.empty_ns = empty_ns.saturating_add(each_ns);
-                Ok(())
-            }
-            Some(over_ns) => Err(over_ns),
-        }
+        entry.empty_ns = rate.charge(entry.empty_ns, now_ns)?;
+        Ok(())
     }
 
     /// Reserves bytes to be sent to a client: some of `wanted_bytes`, but no fewer than
@@ -214,18 +250,12 @@ impl ClientTable {
         least_bytes: u64,
         wanted_bytes: u64,
     ) -> Reservation {
-        let all = Reservation { bytes: wanted_bytes, wait_ns: 0 };
+        let all = Reservation::unlimited(wanted_bytes);
         let Some(rate) = self.limit.bandwidth else { return all };
         let Some(entry) = self.entry(now_ns, name, hash) else { return all };
-        let burst_ns = rate.time_ns(rate.burst_bytes.max(1));
-        let sent_ns = entry.sent_ns.max(now_ns);
-        let left_ns = burst_ns.saturating_sub(sent_ns - now_ns);
-        let turn_bytes = rate.turn_bytes().max(rate.bytes_in(left_ns)).max(least_bytes);
-        let bytes = wanted_bytes.max(least_bytes).min(turn_bytes);
-        entry.sent_ns = sent_ns.saturating_add(rate.time_ns(bytes));
-        // More than the burst at once waits for what exceeds it.
-        let wait_ns = (entry.sent_ns - now_ns).saturating_sub(burst_ns);
-        Reservation { bytes, wait_ns }
+        let (sent_ns, reserved) = rate.reserve(entry.sent_ns, now_ns, least_bytes, wanted_bytes);
+        entry.sent_ns = sent_ns;
+        reserved
     }
 
     /// Gives back reserved bytes that were not sent.
@@ -238,9 +268,7 @@ impl ClientTable {
     }
 
     fn ways(&mut self, hash: u64) -> &mut [Entry] {
-        let sets = self.entries.len() / WAYS;
-        // The upper half of a product spreads the hash over any number of sets.
-        let set = ((u128::from(hash) * sets as u128) >> 64) as usize;
+        let set = set_of(hash, self.entries.len() / WAYS);
         &mut self.entries[set * WAYS..(set + 1) * WAYS]
     }
 
@@ -261,6 +289,12 @@ impl ClientTable {
         }
         ways.get_mut(own?)
     }
+}
+
+/// Returns the set of entries that a hash leads to, of `sets`.
+pub(crate) fn set_of(hash: u64, sets: usize) -> usize {
+    // The upper half of a product spreads the hash over any number of sets.
+    ((u128::from(hash) * sets as u128) >> 64) as usize
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ mod name;
 mod phase;
 mod policies;
 mod policy;
+pub mod shared_clients;
 mod shares;
 mod tls;
 pub mod upstream;
