@@ -5,7 +5,6 @@ use weir_server::ClientLimits;
 use weir_server::accept::client_limits::{
     Bandwidth, ClientLimit, ClientPrefix, IPV6_BITS_MAX, RequestRate,
 };
-use weir_server::architecture::ArchitectureName;
 
 use crate::values;
 
@@ -42,7 +41,7 @@ pub(crate) struct ClientOptions {
     pub client_prefix: ClientPrefix,
 
     /// Clients that are known at a time, in 32 bytes each; where all have connections open, further
-    /// ones are not limited
+    /// ones are not limited (but under --arch processes)
     #[arg(long, value_name = "N", default_value = "65536",
           value_parser = clap::value_parser!(u32).range(64..=1 << 26))]
     pub client_table: u32,
@@ -50,10 +49,7 @@ pub(crate) struct ClientOptions {
 
 impl ClientOptions {
     /// Returns the limits; `None` if there are none.
-    ///
-    /// # Errors
-    /// One sentence: the architecture's processes share no memory.
-    pub(crate) fn limits(&self, arch: ArchitectureName) -> Result<Option<ClientLimits>, String> {
+    pub(crate) fn limits(&self) -> Option<ClientLimits> {
         let burst = self.client_burst;
         let each = ClientLimit {
             connections: self.client_connections,
@@ -63,19 +59,11 @@ impl ClientOptions {
                 burst_bytes: self.client_bandwidth_burst,
             }),
         };
-        if each == ClientLimit::default() {
-            return Ok(None);
-        }
-        if arch == ArchitectureName::Processes {
-            let why = "--client-connections, --client-requests and --client-bandwidth are for \
-                       loops that share memory";
-            return Err(format!("{why}: --arch processes has none"));
-        }
-        Ok(Some(ClientLimits {
+        (each != ClientLimit::default()).then_some(ClientLimits {
             each,
             prefix: self.client_prefix,
             entries: self.client_table as usize,
-        }))
+        })
     }
 }
 

@@ -240,7 +240,7 @@ fn server_configuration(
         syn_filter_at: options.syn_filter_at.place(),
         conns_max: saturated(options.max_conns),
         memory: options.memory,
-        client_limits: options.clients.limits(arch)?,
+        client_limits: options.clients.limits(),
         listenq: options.listenq,
         content,
         fields,

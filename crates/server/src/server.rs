@@ -236,6 +236,11 @@ fn fork_masters(
     prefork::fork_masters(config, sockets, page, latch, || kept.clear())
 }
 
+/// Makes the table of clients that the loops share, if there are limits.
+fn clients(config: &Config) -> Option<Arc<Clients>> {
+    config.client_limits.as_ref().map(|limits| Arc::new(Clients::new(limits)))
+}
+
 /// The process that was started first, of servers that take each other's place.
 #[derive(Debug)]
 struct First {
@@ -343,7 +348,7 @@ impl Server {
         let logs = LogWriters::start(&config, forks, &confinement)?;
         let compressor = if forks { None } else { compressor(&config) };
         let upstreams = SharedUpstreams::of(&config);
-        let clients = config.client_limits.as_ref().map(|limits| Arc::new(Clients::new(limits)));
+        let clients = if forks { None } else { clients(&config) };
         let (report_sender, incoming) = channel();
         let ended = Arc::new(EndedWorkers::new().map_err(failed)?);
         let mut server = Self {

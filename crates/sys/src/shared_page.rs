@@ -1,5 +1,5 @@
 //! Numbers in memory that processes share: mmap(2) of a file, or of no file for a process and those
-//! it forks. One process writes, others read; what the numbers mean is theirs to agree on.
+//! it forks. What the numbers mean, and who writes which, is theirs to agree on.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
+use weir_tests::family::children_of;
 use weir_tests::files::noise;
 use weir_tests::origin::reply;
 use weir_tests::server::run;
@@ -13,9 +14,8 @@ use weir_tests::{Client, Origin, Root, Server, Setup, Stopped, request, suite};
 
 use crate::WEIR;
 
-// Of those that forward, which are those whose loops share memory.
 suite! {
-    every_forwarding_architecture:
+    every_architecture:
     connections_past_the_limit_are_refused_until_one_ends,
     requests_past_the_burst_are_answered_with_429,
 }
@@ -95,15 +95,7 @@ fn burst_of(bytes: &str) -> [&str; 8] {
     ["--client-bandwidth", "1", "--client-bandwidth-burst", bytes, a, b, c, d]
 }
 
-fn shares_memory(setup: &Setup) -> bool {
-    // The processes share none, and refuse the option.
-    setup.arch.spelling != "processes"
-}
-
 fn a_client_is_sent_its_burst_and_no_more(setup: &Setup) {
-    if !shares_memory(setup) {
-        return;
-    }
     let root = Root::new();
     // One is sent from memory, the other from its file.
     for (name, size) in [("small", 40_000), ("large", 400_000)] {
@@ -130,9 +122,6 @@ fn a_client_is_sent_its_burst_and_no_more(setup: &Setup) {
 }
 
 fn replies_beyond_the_burst_come_whole_after_pauses(setup: &Setup) {
-    if !shares_memory(setup) {
-        return;
-    }
     let root = Root::new();
     let (small, large) = (noise(2, 40_000), noise(3, 3_000_000));
     root.write("small", &small);
@@ -151,9 +140,6 @@ fn replies_beyond_the_burst_come_whole_after_pauses(setup: &Setup) {
 }
 
 fn replies_over_tls_beyond_the_burst_come_whole_after_pauses(setup: &Setup) {
-    if !shares_memory(setup) {
-        return;
-    }
     let root = Root::new();
     let large = noise(5, 3_000_000);
     root.write("large", &large);
@@ -200,6 +186,67 @@ fn a_request_that_waits_for_a_disk_or_an_upstream_is_charged_once() {
     server.stop_cleanly();
 }
 
+/// Starts a server with two masters of so many children each, which accept one at a time.
+fn two_masters(pool: u32, options: &[&str], root: &Root) -> Server {
+    let pool = format!("pool={pool}");
+    let processes = ["--arch", "processes", "--arch-option", &pool];
+    let all = [&processes[..], &["--workers", "2", "--accept-limit", "1"], options].concat();
+    Server::start(WEIR, &all, root)
+}
+
+/// Returns the children of a server's masters.
+fn child_processes(server: &Server) -> Vec<u32> {
+    children_of(server.id()).into_iter().flat_map(children_of).collect()
+}
+
+#[test]
+fn requests_on_connections_of_several_processes_are_one_clients() {
+    let root = Root::with_hello();
+    let server = two_masters(4, &RARELY, &root);
+    // Each is served by a process of its own, as long as it is open.
+    let mut open: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    let statuses: Vec<_> = open.iter_mut().map(|client| client.get("/hello.txt").status).collect();
+    assert_eq!(statuses, [200, 200, 200, 429]);
+    assert!(open.iter_mut().all(|client| client.get("/hello.txt").status == 429));
+    assert_eq!(server.stop_cleanly().stats()["total"]["refused_client_requests"], 5);
+}
+
+#[test]
+fn connections_of_a_killed_process_count_no_more_and_those_of_others_do() {
+    let root = Root::with_hello();
+    let limit = ["--client-connections", "2", "--refuse", "fin"];
+    // Each master has a child more than there may be connections.
+    let server = two_masters(3, &limit, &root);
+    let is_served = |client: &mut Client| {
+        client.try_send(request("GET", "/hello.txt", &[])).is_ok()
+            && client.try_reply().is_ok_and(|reply| reply.text() == "hello")
+    };
+    let mut open: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    assert!(open.iter_mut().all(is_served));
+    assert!(!is_served(&mut server.connect()), "it is the third");
+    // Until it is one that serves a connection.
+    for (earlier, child) in child_processes(&server).into_iter().enumerate() {
+        kill_process(Pid::from_raw(child as i32).unwrap(), Signal::KILL).unwrap();
+        until("the death was noticed", || {
+            server.stderr_so_far().matches("has died (signal 9)").count() > earlier
+        });
+        open.retain_mut(is_served);
+        if open.len() < 2 {
+            break;
+        }
+    }
+    assert_eq!(open.len(), 1);
+    until("another was let in", || {
+        let mut next = server.connect();
+        let is_in = is_served(&mut next);
+        open.extend(is_in.then_some(next));
+        is_in
+    });
+    assert!(!is_served(&mut server.connect()), "the one that was left counts");
+    assert!(open.iter_mut().all(is_served));
+    server.stop_cleanly();
+}
+
 #[test]
 fn behind_a_trusted_proxy_the_client_is_the_one_that_it_names() {
     let root = Root::with_hello();
@@ -226,9 +273,7 @@ fn limits_that_mean_nothing_are_refused_in_one_sentence() {
         &["--client-requests", "1/d"],
         &["--client-prefix", "33,64"],
         &["--client-connections", "0"],
-        &["--client-connections", "1", "--arch", "processes"],
         &["--client-bandwidth", "0"],
-        &["--client-bandwidth", "1M", "--arch", "processes"],
     ] {
         let Stopped { status, stderr, .. } = run(std::process::Command::new(WEIR)
             .args(["serve", "/", "--listen", "127.0.0.1:0"])

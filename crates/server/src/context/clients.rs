@@ -1,5 +1,7 @@
 //! The limits of each client, which all loops share: one table in parts, each behind a lock that is
-//! held for a few instructions.
+//! held for a few instructions; or, for processes, numbers that they share.
+
+mod shared;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -11,7 +13,8 @@ use weir_accept::client_limits::{ClientPrefix, ClientTable, Opened, Reservation}
 use weir_sys::heap::{Charged, Part};
 use weir_sys::socket::UNKNOWN_PEER;
 
-use crate::config::{ClientLimits, Config};
+use crate::config::{ClientLimits, Config, Error};
+use shared::SharedClients;
 
 /// Parts of the table: enough that loops rarely meet at one.
 const PARTS: usize = 64;
@@ -20,10 +23,17 @@ const PARTS: usize = 64;
 pub(crate) struct Clients {
     prefix: ClientPrefix,
     limit_bandwidth: bool,
-    parts: Charged<Vec<Mutex<ClientTable>>>,
-    /// Of this process alone, so that nobody can choose addresses that lead to one place.
+    table: Table,
+    /// Of this process and those it forks, so that nobody can choose addresses that lead to one
+    /// place.
     hasher: RandomState,
     start: Instant,
+}
+
+/// What is known of the clients.
+enum Table {
+    Loops(Charged<Vec<Mutex<ClientTable>>>),
+    Processes(SharedClients),
 }
 
 impl fmt::Debug for Clients {
@@ -33,16 +43,49 @@ impl fmt::Debug for Clients {
 }
 
 impl Clients {
+    /// Makes a table for the loops of this process.
     pub(crate) fn new(limits: &ClientLimits) -> Self {
         let table = ClientTable::new(limits.each, limits.entries.div_ceil(PARTS));
+        let parts = || (0..PARTS).map(|_| Mutex::new(table.clone())).collect();
+        Self::with(limits, Table::Loops(Charged::of(Part::Clients, parts)))
+    }
+
+    /// Makes a table for this many processes, of up to `open_max` connections each, that this one
+    /// is about to fork. Each uses [`Clients::of_process`].
+    ///
+    /// # Errors
+    /// A message: there is no memory for it.
+    pub(crate) fn shared(
+        limits: &ClientLimits,
+        processes: usize,
+        open_max: usize,
+    ) -> Result<Self, Error> {
+        let table = SharedClients::map(limits, processes, open_max)
+            .map_err(|error| Error(format!("no memory for the table of clients: {error}")))?;
+        Ok(Self::with(limits, Table::Processes(table)))
+    }
+
+    fn with(limits: &ClientLimits, table: Table) -> Self {
         Self {
             prefix: limits.prefix,
             limit_bandwidth: limits.each.bandwidth.is_some(),
-            parts: Charged::of(Part::Clients, || {
-                (0..PARTS).map(|_| Mutex::new(table.clone())).collect()
-            }),
+            table,
             hasher: RandomState::new(),
             start: Instant::now(),
+        }
+    }
+
+    /// Returns the table as one of the processes that share it uses it; `None` if none do.
+    pub(crate) fn of_process(&self, process: usize) -> Option<Self> {
+        let Table::Processes(table) = &self.table else { return None };
+        let table = Table::Processes(table.of_process(process));
+        Some(Self { table, hasher: self.hasher.clone(), ..*self })
+    }
+
+    /// Counts down all connections of a process that has ended.
+    pub(crate) fn leave(&self, process: usize) {
+        if let Table::Processes(table) = &self.table {
+            table.places.leave(process);
         }
     }
 
@@ -53,13 +96,19 @@ impl Clients {
             return Opened::Uncounted;
         }
         let (name, hash) = self.name_of(peer.ip());
-        self.part(hash).open(self.now_ns(), name, hash)
+        match &self.table {
+            Table::Loops(parts) => part(parts, hash).open(self.now_ns(), name, hash),
+            Table::Processes(table) => table.open(name),
+        }
     }
 
     /// Counts a connection down that was counted.
     pub(crate) fn close(&self, peer: SocketAddr) {
         let (name, hash) = self.name_of(peer.ip());
-        self.part(hash).close(name, hash);
+        match &self.table {
+            Table::Loops(parts) => part(parts, hash).close(name, hash),
+            Table::Processes(table) => table.close(name),
+        }
     }
 
     /// Counts a request.
@@ -68,7 +117,11 @@ impl Clients {
     /// Over the client's rate: the seconds after which another is allowed, at least 1.
     pub(crate) fn request(&self, client: IpAddr) -> Result<(), u64> {
         let (name, hash) = self.name_of(client);
-        let over = self.part(hash).request(self.now_ns(), name, hash);
+        let now_ns = self.now_ns();
+        let over = match &self.table {
+            Table::Loops(parts) => part(parts, hash).request(now_ns, name, hash),
+            Table::Processes(table) => table.buckets.request(now_ns, name, hash),
+        };
         over.map_err(|over_ns| over_ns.div_ceil(1_000_000_000).max(1))
     }
 
@@ -91,13 +144,24 @@ impl Clients {
             return None;
         }
         let named @ (_, hash) = self.name_of(peer.ip());
-        Some(self.part(hash).reserve(self.now_ns(), named, least_bytes, wanted_bytes))
+        let now_ns = self.now_ns();
+        Some(match &self.table {
+            Table::Loops(parts) => {
+                part(parts, hash).reserve(now_ns, named, least_bytes, wanted_bytes)
+            }
+            Table::Processes(table) => {
+                table.buckets.reserve(now_ns, named, least_bytes, wanted_bytes)
+            }
+        })
     }
 
     /// Gives back reserved bytes that were not sent.
     pub(crate) fn give_back(&self, peer: SocketAddr, bytes: u64) {
         let (name, hash) = self.name_of(peer.ip());
-        self.part(hash).give_back(name, hash, bytes);
+        match &self.table {
+            Table::Loops(parts) => part(parts, hash).give_back(name, hash, bytes),
+            Table::Processes(table) => table.buckets.give_back(name, hash, bytes),
+        }
     }
 
     fn name_of(&self, address: IpAddr) -> (u64, u64) {
@@ -105,14 +169,14 @@ impl Clients {
         (name, self.hasher.hash_one(name))
     }
 
-    /// Returns the part for a hash, by its lowest bits: within a part the highest count.
-    fn part(&self, hash: u64) -> MutexGuard<'_, ClientTable> {
-        let part = &self.parts[hash as usize % PARTS];
-        // No code that holds the lock can leave the table half changed.
-        part.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
+}
+
+/// Returns the part for a hash, by its lowest bits: within a part the highest count.
+fn part(parts: &[Mutex<ClientTable>], hash: u64) -> MutexGuard<'_, ClientTable> {
+    let part = &parts[hash as usize % PARTS];
+    // No code that holds the lock can leave the table half changed.
+    part.lock().unwrap_or_else(PoisonError::into_inner)
 }

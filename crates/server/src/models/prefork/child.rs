@@ -19,6 +19,7 @@ use super::pool_size;
 use crate::compressor::CompressorThread;
 use crate::config::{Config, Error};
 use crate::context::WorkerContext;
+use crate::context::clients::Clients;
 use crate::context::log::LogWriter;
 use crate::context::stores::Stores;
 use crate::control::{Control, StartLatch, WorkerReport};
@@ -70,9 +71,11 @@ pub(super) fn serve(
     sockets: Vec<Socket>,
     channel: OwnedFd,
     publisher: Publisher,
+    clients: Option<Arc<Clients>>,
     latch: &StartLatch,
 ) -> Result<(), Error> {
     let mut child = Child::new(config, sockets, channel, publisher)?;
+    child.worker.core.context.clients = clients;
     // The sockets may not listen yet, and the server may not come to serve.
     latch.wait();
     child.run();

@@ -18,14 +18,14 @@ use weir_sys::poll::{POLLIN, PollFd};
 use weir_sys::process::Usage;
 use weir_sys::signal::{SIGCHLD, SignalFd};
 
-use super::account::SharedAccount;
 use super::messages::{self, BYTES_MAX, Command, Message};
+use super::shared::Shared;
 use super::{child, pool_size};
 use crate::config::{AccessLog, Config, Error};
 use crate::context::log::errors::{self, ErrorWriter};
 use crate::context::log::{self, Sink};
 use crate::context::stores::Stores;
-use crate::control::{FINAL_REPORT, Phase, StartLatch};
+use crate::control::{FINAL_REPORT, Phase};
 use crate::http::bench;
 use crate::models::thread_per_connection::park::poll;
 use crate::sandbox::{Confinement, Task};
@@ -58,13 +58,9 @@ pub(super) struct Master {
     config: Arc<Config>,
     /// Index of the worker.
     index: usize,
-    page: Option<StatPage>,
+    shared: Shared,
     /// Publisher of the sum of ended children.
     publisher: Publisher,
-    /// Account of the memory of all children.
-    account: SharedAccount,
-    /// Latch that the children wait for.
-    latch: Arc<StartLatch>,
     sockets: Vec<Socket>,
     /// The channel to the main process.
     channel: OwnedFd,
@@ -86,17 +82,13 @@ pub(super) fn run(
     config: &Arc<Config>,
     sockets: Vec<Socket>,
     channel: OwnedFd,
-    page: Option<StatPage>,
-    account: SharedAccount,
-    latch: Arc<StartLatch>,
+    shared: Shared,
 ) -> i32 {
     let (signals, confinement, _held_log) = match prepare(index, config) {
         Ok(prepared) => prepared,
         Err(Error(why)) => return fail(&channel, why),
     };
-    let mut master = Master::new(config, sockets, channel, signals, confinement, latch);
-    master.take_page(index, page);
-    master.account = account;
+    let mut master = Master::new(index, config, sockets, channel, signals, confinement, shared);
     if let Err(why) = master.spawn_all() {
         return fail(&master.channel, why);
     }
@@ -129,20 +121,22 @@ fn prepare(index: usize, config: &Config) -> Result<(SignalFd, Confinement, Opti
 
 impl Master {
     fn new(
+        index: usize,
         config: &Arc<Config>,
         sockets: Vec<Socket>,
         channel: OwnedFd,
         signals: SignalFd,
         confinement: Confinement,
-        latch: Arc<StartLatch>,
+        shared: Shared,
     ) -> Self {
+        // Of the sum of ended children.
+        let mut publisher = publisher(shared.page.as_ref(), |page| page.of_worker(index));
+        publisher.begin_without_thread();
         Self {
             config: Arc::clone(config),
-            index: 0,
-            page: None,
-            publisher: Publisher::default(),
-            account: SharedAccount::default(),
-            latch,
+            index,
+            shared,
+            publisher,
             sockets,
             channel,
             signals,
@@ -153,13 +147,6 @@ impl Master {
             answered: 0,
             ended_report: LoopReport::default(),
         }
-    }
-
-    /// Publishes the sum of ended children from now on.
-    fn take_page(&mut self, index: usize, page: Option<StatPage>) {
-        self.publisher = publisher(page.as_ref(), |page| page.of_worker(index));
-        self.publisher.begin_without_thread();
-        (self.index, self.page) = (index, page);
     }
 
     /// Forks the configured number of children, or as many as possible.
@@ -218,12 +205,12 @@ impl Master {
     }
 
     fn publisher_of(&self, child: usize) -> Publisher {
-        publisher(self.page.as_ref(), |page| page.of_child(self.index, child))
+        publisher(self.shared.page.as_ref(), |page| page.of_child(self.index, child))
     }
 
     /// Releases the master's state in the child, and serves; returns the exit status.
     fn become_child(&mut self, channel: OwnedFd, index: usize) -> i32 {
-        self.account.join(self.index, index);
+        let clients = self.shared.join(self.index, index);
         bench::number_worker((self.index as u64) << 32 | index as u64);
         self.children.clear();
         let sockets = std::mem::take(&mut self.sockets);
@@ -231,10 +218,10 @@ impl Master {
         let sealed = self.confinement.seal();
         // Confined as all of this process is. Without a thread, messages are written at once.
         let errors = ErrorWriter::start(&config.errors, &Confinement::default());
-        let (publisher, latch) = (self.publisher_of(index), &self.latch);
+        let (publisher, latch) = (self.publisher_of(index), &self.shared.latch);
         let serve = || {
             sealed?;
-            child::serve(config, sockets, channel, publisher, latch)
+            child::serve(config, sockets, channel, publisher, clients, latch)
         };
         let status = match catch_unwind(AssertUnwindSafe(serve)) {
             Ok(Ok(())) => 0,
@@ -321,7 +308,7 @@ impl Master {
             let Some(at) = self.children.iter().position(|child| child.id == id) else { continue };
             let mut child = self.children.swap_remove(at);
             child.receive();
-            self.account.leave(self.index, child.index);
+            self.shared.leave(self.index, child.index);
             let publisher = self.publisher_of(child.index);
             if child.report_request != FINAL_REPORT {
                 // It was killed, and has counted since its last report.

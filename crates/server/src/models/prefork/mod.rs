@@ -13,6 +13,7 @@ mod listener_poll;
 mod master;
 mod messages;
 pub(crate) mod pool_size;
+mod shared;
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,8 +29,8 @@ use crate::context::memory::MemoryBudget;
 use crate::control::{Control, FINAL_REPORT, StartLatch};
 use crate::stat_page::StatPage;
 use crate::worker::listener::Socket;
-use account::SharedAccount;
 use messages::{BYTES_MAX, Command, Message};
+use shared::Shared;
 
 /// A worker's master as known to the main process.
 #[derive(Debug)]
@@ -51,7 +52,7 @@ pub(crate) fn fork_masters(
     latch: &Arc<StartLatch>,
     mut release: impl FnMut(),
 ) -> Result<Vec<MasterHandle>, Error> {
-    let account = SharedAccount::of(config);
+    let shared = Shared::of(config, page, latch)?;
     let mut masters: Vec<MasterHandle> = Vec::new();
     let mut left = per_worker.into_iter();
     while let Some(sockets) = left.next() {
@@ -65,8 +66,7 @@ pub(crate) fn fork_masters(
                 drop((here, left, masters));
                 release();
                 let is_ours = namespace::die_with(main).unwrap_or(false);
-                let (page, latch) = (page.cloned(), Arc::clone(latch));
-                let run = || master::run(index, config, sockets, there, page, account, latch);
+                let run = || master::run(index, config, sockets, there, shared);
                 let status = if is_ours { catch_unwind(AssertUnwindSafe(run)) } else { Ok(1) };
                 std::process::exit(status.unwrap_or(101))
             }
