@@ -173,7 +173,7 @@ fn a_request_that_goes_round_is_refused() {
 fn many_proxies_may_stand_in_a_row() {
     let origin = Origin::echo();
     let server = proxy(&origin, &[]);
-    let others = vec!["1.1 weir"; 9].join(", ");
+    let others = ["1.1 weir"; 9].join(", ");
     assert_eq!(server.get_with("/", &[&format!("Via: {others}")]).status, 200);
     let statuses = [10, 11].map(|times| {
         let others = vec!["1.1 weir"; times].join(", ");

@@ -32,8 +32,7 @@ impl Forward {
         context: &mut WorkerContext,
     ) -> Self {
         let config = context.config();
-        let target = &config.upstreams[upstream];
-        let client = client_of(info);
+        let (target, client) = (&config.upstreams[upstream], client_of(info));
         let request_id = context.request_id(request, info.peer);
         let logged = context.logged_with_id(request, info.peer, info.client, request_id.clone());
         let authority = target.servers[0].authority.as_bytes();

@@ -174,9 +174,9 @@ impl LogWriter {
         }
     }
 
-    /// Has the file, which was moved away, opened again. `tell`: what is told of the outcome; `None`
-    /// in one of several processes that do the same, see [`untold`]. Returns false if the writer's
-    /// queue is full.
+    /// Has the file, which was moved away, opened again. `tell`: what is told of the outcome, if
+    /// this is not one of several processes that do the same, see [`untold`]. Returns false if the
+    /// writer's queue is full.
     pub(crate) fn reopen(&self, tell: Option<SyncSender<Reopened>>) -> bool {
         self.messages.try_send(Message::Reopen(tell)).is_ok()
     }
