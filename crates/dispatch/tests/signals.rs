@@ -59,8 +59,43 @@ fn select_stands_in_after_an_overflow_and_signals_come_back() {
 #[test]
 fn what_is_unsure_waits_for_an_empty_queue_if_a_wait_reports_one_signal() {
     let _alone = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
-    assert_eq!(reported_by_two_waits("one-per-wait=1"), [1, 4]);
-    assert_eq!(reported_by_two_waits("one-per-wait=0"), [5, 5]);
+    for (choice, reported) in [("one-per-wait=1", [1, 4]), ("one-per-wait=0", [5, 5])] {
+        assert_eq!(reported_by_two_waits::<Rtsig>(choice), reported, "{choice}");
+        assert_eq!(reported_by_two_waits::<SignalPerFd>(choice), reported, "{choice}");
+    }
+}
+
+#[test]
+fn a_wait_takes_the_first_descriptor_of_many_if_it_is_to_and_keeps_the_others() {
+    let _alone = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut m, pairs) = with_two_signals_each("one-per-wait=1");
+    for slot in [0, 1, 3] {
+        assert_eq!(ready(&mut m, LONG), [token(slot)], "the next that has not left");
+        assert_eq!(read_all(&mut m, &pairs[slot as usize].0, token(slot)), 2);
+        if slot == 0 {
+            m.remove(pairs[2].0.as_fd(), token(2)).unwrap();
+        }
+        let Counts { notices, coalesced, .. } = m.counts();
+        assert_eq!((notices, coalesced), (8, 4), "the first wait took all that were queued");
+    }
+    assert_eq!(ready(&mut m, NOW), []);
+    let (mut m, _pairs) = with_two_signals_each("one-per-wait=0");
+    assert_eq!(ready(&mut m, LONG), [0, 1, 2, 3].map(token));
+}
+
+#[test]
+fn no_event_is_lost_by_an_overflow_while_descriptors_are_kept() {
+    const MEMBERS: u32 = 50;
+    let _alone = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut m: SignalPerFd =
+        open_with(&["pending-signals=8".to_owned(), "one-per-wait=1".to_owned()]);
+    let pairs = members(&mut m, MEMBERS);
+    pairs[..4].iter().for_each(|(_, far)| send(far));
+    assert_eq!(ready(&mut m, LONG), [token(0)]);
+    pairs.iter().for_each(|(_, far)| send(far));
+    let sent = MEMBERS as usize + 4;
+    assert_eq!(read_until(&mut m, &pairs, sent), sent);
+    assert!(m.counts().overflows > 0);
 }
 
 fn open<M: Mechanism>(pending_max: u64) -> M {
@@ -186,8 +221,8 @@ fn fall_back<M: Mechanism>() {
 
 /// Returns the number of members that two waits report, of five with a byte to read. One has a
 /// signal; the bytes of the others came before they were added.
-fn reported_by_two_waits(choice: &str) -> [usize; 2] {
-    let mut m: Rtsig = open_with(&[format!("pending-signals={PLENTY}"), choice.to_owned()]);
+fn reported_by_two_waits<M: Mechanism>(choice: &str) -> [usize; 2] {
+    let mut m: M = open_with(&[format!("pending-signals={PLENTY}"), choice.to_owned()]);
     let signalled = members(&mut m, 1);
     let unsure: Vec<_> = (0..4).map(|_| pair()).collect();
     for (slot, (near, far)) in (1..).zip(&unsure) {
@@ -200,6 +235,16 @@ fn reported_by_two_waits(choice: &str) -> [usize; 2] {
         assert_eq!(read_all(&mut m, &signalled[0].0, token(0)), 1);
     }
     [first.len(), ready(&mut m, LONG).len()]
+}
+
+/// Returns four members with two signals each.
+fn with_two_signals_each(choice: &str) -> (SignalPerFd, Vec<(UnixStream, UnixStream)>) {
+    let mut m = open_with(&[choice.to_owned()]);
+    let pairs = members(&mut m, 4);
+    for _ in 0..2 {
+        pairs.iter().for_each(|(_, far)| send(far));
+    }
+    (m, pairs)
 }
 
 /// Checks that no event is lost when three arrive per member while one member is served, and the

@@ -3,10 +3,15 @@
 //! set; Linux never had it. Here the bitmap is in user space: the kernel's queue is read until it
 //! is empty, and coalesced before it is processed.
 //!
+//! The paper's sigwaitinfo still returns one signal per call (§4.2). By option a wait reports one
+//! descriptor, the first of the bitmap's order, and keeps the others for later waits, none of
+//! which sleeps before them.
+//!
 //! The paper's queue cannot overflow. The kernel's can, so it is kept short: it is also read at
 //! every 16th change of the set, without waiting, so that a long work phase does not fill it.
 //! [`super::signalled`] describes the processing of notices and the recovery if it still overflows.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -15,7 +20,7 @@ use weir_sys::rtsig::Notice;
 
 use super::kernel::{Kernel, Linux, SignalQueue};
 use super::settings::{Settings, Tunable};
-use super::signalled::{NOW, PENDING, SignalEvent, Signalled};
+use super::signalled::{NOW, ONE_PER_WAIT, PENDING, SignalEvent, Signalled};
 use super::{Counts, Interest, Mechanism, PerSlot, Token};
 
 /// Number of calls between two reads of the kernel's queue outside a wait.
@@ -30,6 +35,8 @@ pub struct SignalPerFd<K: Kernel = Linux> {
     bitmap: Bitmap,
     notices: Vec<Notice>,
     calls: u32,
+    /// Maximum number of descriptors that a wait takes from the bitmap.
+    taken_max: usize,
 }
 
 impl<K: Kernel> SignalPerFd<K> {
@@ -43,11 +50,13 @@ impl<K: Kernel> SignalPerFd<K> {
 }
 
 impl<K: Kernel> Mechanism for SignalPerFd<K> {
-    const TUNABLES: &'static [Tunable] = &[PENDING];
+    const TUNABLES: &'static [Tunable] = &[PENDING, ONE_PER_WAIT];
 
     fn open(settings: &Settings) -> io::Result<Self> {
         let members = Signalled::open(settings)?;
-        Ok(Self { members, bitmap: Bitmap::default(), notices: Vec::new(), calls: 0 })
+        let taken_max = if settings.get(&ONE_PER_WAIT) == 1 { 1 } else { usize::MAX };
+        let bitmap = Bitmap::default();
+        Ok(Self { members, bitmap, notices: Vec::new(), calls: 0, taken_max })
     }
 
     fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
@@ -75,15 +84,13 @@ impl<K: Kernel> Mechanism for SignalPerFd<K> {
     }
 
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
-        let (bitmap, notices) = (&mut self.bitmap, &mut self.notices);
+        let (bitmap, notices, taken_max) = (&mut self.bitmap, &mut self.notices, self.taken_max);
         self.members.wait(timeout, ready, |members, timeout, ready| {
-            let patience = if bitmap.order.is_empty() { timeout } else { NOW };
-            let overflows = drain(members, bitmap, notices, patience)?;
-            let reported = bitmap.order.len() + overflows;
-            for fd in bitmap.order.drain(..) {
-                if let Some(event) = bitmap.events.at(fd as u32).take() {
-                    members.act_on(event, ready);
-                }
+            let patience = if bitmap.is_empty() { timeout } else { NOW };
+            let mut reported = drain(members, bitmap, notices, patience)?;
+            for event in std::iter::from_fn(|| bitmap.take_first()).take(taken_max) {
+                members.act_on(event, ready);
+                reported += 1;
             }
             Ok(reported)
         })
@@ -101,7 +108,7 @@ struct Bitmap {
     events: PerSlot<Option<SignalEvent>>,
     /// Descriptors whose bit was set, in order; may include some whose bit was cleared, and
     /// duplicates.
-    order: Vec<RawFd>,
+    order: VecDeque<RawFd>,
 }
 
 impl Bitmap {
@@ -115,13 +122,33 @@ impl Bitmap {
             return false;
         }
         *place = Some(event);
-        self.order.push(event.fd);
+        self.order.push_back(event.fd);
         true
     }
 
     /// Clears a bit; returns whether it was set.
     fn clear(&mut self, fd: BorrowedFd<'_>) -> bool {
         self.events.at(fd.as_raw_fd() as u32).take().is_some()
+    }
+
+    /// Returns whether no bit is set; drops the cleared ones that precede a set one.
+    fn is_empty(&mut self) -> bool {
+        while let Some(&fd) = self.order.front() {
+            if self.events.at(fd as u32).is_some() {
+                return false;
+            }
+            self.order.pop_front();
+        }
+        true
+    }
+
+    /// Clears the first bit in order, and returns its events.
+    fn take_first(&mut self) -> Option<SignalEvent> {
+        if self.is_empty() {
+            return None;
+        }
+        let fd = self.order.pop_front()?;
+        self.events.at(fd as u32).take()
     }
 }
 

@@ -69,7 +69,7 @@ pub(super) const FALLBACK: Tunable = Tunable {
     max: 1,
 };
 
-/// Setting of the mechanism that takes one signal per call.
+/// Setting of the mechanisms whose servers take one signal per call.
 pub(super) const ONE_PER_WAIT: Tunable = Tunable {
     name: "one-per-wait",
     help: "1: a wait reports the descriptor of one signal, and members that must be checked are \
