@@ -13,6 +13,11 @@
 //! reported, when nothing is armed; otherwise, as at a timeout, the peer sees the close at the next
 //! wait. A listening socket's poll is ended at once, with a call, or it would continue to take
 //! connections.
+//!
+//! The device goes through its whole set at each call (chandra-dispatch §3.2), which armed polls
+//! never do. By option [`Poll`] takes their place: an array that outlives the wait, of which only
+//! what changes is written, and through which the kernel goes at each wait. It is copied to the
+//! kernel each time, as the device's was not.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -23,13 +28,27 @@ use weir_sys::epoll::EventFlags;
 use super::armed::{ArmedPolls, PollRequest};
 use super::epoll_lt::flags;
 use super::kernel::{Kernel, Linux};
-use super::settings::Settings;
+use super::poll::Poll;
+use super::settings::{Settings, Tunable};
 use super::{Counts, Interest, Mechanism, PerSlot, Token};
 
-/// The interest set, as polls kept by the kernel.
-pub struct DevPoll<K: Kernel = Linux> {
-    armed: ArmedPolls<K::Ring>,
-    listens: PerSlot<bool>,
+const SCAN: Tunable = Tunable {
+    name: "scan",
+    help: "1: a wait goes through all members, as the device did: poll(2) of an array that is \
+           kept; 0: it goes through none: a poll of io_uring is armed for each",
+    default: 0,
+    min: 0,
+    max: 1,
+};
+
+/// The interest set.
+pub struct DevPoll<K: Kernel = Linux>(Set<K>);
+
+enum Set<K: Kernel> {
+    /// Polls kept by the kernel, and which of the members listen.
+    Armed { polls: ArmedPolls<K::Ring>, listens: PerSlot<bool> },
+    /// An array that the kernel goes through.
+    Scanned(Poll<K>),
 }
 
 /// Converts an interest to a poll; the bits of poll(2) are those of epoll(7).
@@ -45,38 +64,62 @@ fn concerns(result: i32, request: PollRequest) -> bool {
 }
 
 impl<K: Kernel> Mechanism for DevPoll<K> {
-    fn open(_: &Settings) -> io::Result<Self> {
-        Ok(Self { armed: ArmedPolls::open()?, listens: PerSlot::default() })
+    const TUNABLES: &'static [Tunable] = &[SCAN];
+
+    fn open(settings: &Settings) -> io::Result<Self> {
+        if settings.get(&SCAN) == 1 {
+            return Poll::open(settings).map(|array| Self(Set::Scanned(array)));
+        }
+        Ok(Self(Set::Armed { polls: ArmedPolls::open()?, listens: PerSlot::default() }))
     }
 
     fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
-        *self.listens.at(token.slot) = interest == Interest::Accept;
-        self.armed.watch(fd, token, request(interest))
+        match &mut self.0 {
+            Set::Armed { polls, listens } => {
+                *listens.at(token.slot) = interest == Interest::Accept;
+                polls.watch(fd, token, request(interest))
+            }
+            Set::Scanned(array) => array.add(fd, token, interest),
+        }
     }
 
     fn change(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
-        self.armed.watch(fd, token, request(interest))
+        match &mut self.0 {
+            Set::Armed { polls, .. } => polls.watch(fd, token, request(interest)),
+            Set::Scanned(array) => array.change(fd, token, interest),
+        }
     }
 
-    fn remove(&mut self, _: BorrowedFd<'_>, token: Token) -> io::Result<()> {
-        let listens = std::mem::take(self.listens.at(token.slot));
-        self.armed.remove(token, listens)
+    fn remove(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        match &mut self.0 {
+            Set::Armed { polls, listens } => {
+                let listens = std::mem::take(listens.at(token.slot));
+                polls.remove(token, listens)
+            }
+            Set::Scanned(array) => array.remove(fd, token),
+        }
     }
 
     fn blocked(&mut self, _: Token, _: Interest) {}
 
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
-        self.armed.wait(timeout, |token, result, request| {
-            let is_ready = concerns(result, request);
-            if is_ready {
-                ready.push(token);
-            }
-            (is_ready, PollRequest { many: !is_ready, ..request })
-        })
+        match &mut self.0 {
+            Set::Armed { polls, .. } => polls.wait(timeout, |token, result, request| {
+                let is_ready = concerns(result, request);
+                if is_ready {
+                    ready.push(token);
+                }
+                (is_ready, PollRequest { many: !is_ready, ..request })
+            }),
+            Set::Scanned(array) => array.wait(timeout, ready),
+        }
     }
 
     fn counts(&self) -> Counts {
-        self.armed.counts
+        match &self.0 {
+            Set::Armed { polls, .. } => polls.counts,
+            Set::Scanned(array) => array.counts(),
+        }
     }
 }
 
