@@ -207,7 +207,13 @@ fn dropping_a_testbed_ends_what_still_runs_on_it() {
 /// Starts a lab, kills it, and waits until none of its processes are left.
 fn killed_lab_leaves_nothing(mode: &str, tools: &str, kill: impl FnOnce(&mut Child)) {
     let mark = format!("20000.{}{}{}", std::process::id(), mode.len(), tools.len());
-    let mut lab = Command::new(HAND).args(["lab", mode, &mark, tools]).spawn().unwrap();
+    let mut command = Command::new(HAND);
+    command.args(["lab", mode, &mark, tools]).stdout(Stdio::piped());
+    let mut lab = command.spawn().unwrap();
+    // Until then its holder may not know the group of a process that runs already.
+    let mut told = String::new();
+    BufReader::new(lab.stdout.take().unwrap()).read_line(&mut told).unwrap();
+    assert_eq!(told, "started\n");
     let shells = if tools == "tools" { 3 } else { 2 };
     let all = until("all sleep", || {
         assert!(lab.try_wait().unwrap().is_none(), "the lab ended by itself");

@@ -38,8 +38,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Builds a testbed, starts processes that are hard to find again, and waits to be killed. All of
-/// them sleep for `mark` seconds. With `tools`, some are started directly, outside the PID
+/// Builds a testbed, starts processes that are hard to find again, says so, and waits to be killed.
+/// All of them sleep for `mark` seconds. With `tools`, some are started directly, outside the PID
 /// namespace.
 fn lab(mode: &str, mark: &str, tools: bool) -> TestResult {
     let mode = if mode == "loopback" { RequestedMode::Loopback } else { RequestedMode::Namespaces };
@@ -64,6 +64,7 @@ fn lab(mode: &str, mark: &str, tools: bool) -> TestResult {
         (true, RequestedMode::Loopback) => Some(testbed.spawn(&mut tool)?),
         (true, _) => Some(tool.spawn()?),
     };
+    println!("started");
     loop {
         std::thread::park();
     }
