@@ -53,7 +53,8 @@ pub(super) enum Pick {
 }
 
 impl Pick {
-    fn index(&self, rounds: &[u32]) -> Option<usize> {
+    /// Returns the index of the value of the sweep, determined from these rounds alone.
+    pub(super) fn index(&self, rounds: &[u32]) -> Option<usize> {
         match self {
             Self::Fixed(index) => Some(*index),
             Self::Peak(goodput) => peak(goodput, rounds),
@@ -68,7 +69,7 @@ pub(super) struct Side {
     pub(super) curve: Vec<Rounds>,
     /// The position.
     pub(super) pick: Pick,
-    /// What the number there is divided by, within rounds; `None` for the number itself.
+    /// Place of the divisor of the number there, within rounds; `None` for the number itself.
     pub(super) base: Option<Base>,
 }
 

@@ -104,7 +104,7 @@ fn marks(study: &Study<'_>, sweep: usize, server: usize, metric: &str) -> Vec<Ma
 /// Returns a mark if there is anything to show: a number, or at least INVALID points.
 fn mark(study: &Study<'_>, spot: PointIndex, metric: &str) -> Option<Mark> {
     // A metric relative to other points takes its validity from the metric it is derived from.
-    let told = metrics::relative(metric).map_or(metric, |one| one.of);
+    let told = metrics::of_points(metric);
     let invalid = study.invalid(spot, told).len();
     let flagged =
         study.points(spot).filter(|(_, point)| is_valid_for(point, told) && is_flagged(point));

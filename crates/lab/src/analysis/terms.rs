@@ -43,7 +43,7 @@ impl<'a> Term<'a> {
         {
             return Err(format!("{x} is not a value of sweep {}", spec.id));
         }
-        let metric = metrics::relative(metric).map_or(metric.as_str(), |one| one.of);
+        let metric = metrics::of_points(metric);
         let curve = study.curve(sweep, server, metric);
         Ok(Self { study, sweep, server, quantity, metric, curve })
     }

@@ -2,7 +2,7 @@
 //! with its interval, and that of the INVALID ones. Metrics relative to other points of the server
 //! are computed here, because no single point contains them.
 
-use super::estimate::{self, Pick, Side, estimate, of_sides, peak};
+use super::estimate::{self, Pick, Side, estimate, of_sides};
 use super::study::{PointIndex, Rounds, Study};
 use crate::findings::Estimate;
 use crate::metrics::{self, Base, RelativeMetric};
@@ -57,18 +57,18 @@ fn since_first(study: &Study<'_>, spot: PointIndex, metric: &str, factor: f64) -
 
 /// Returns the median of a metric of the INVALID points at a spot.
 pub(super) fn invalid(study: &Study<'_>, spot: PointIndex, metric: &str) -> Option<f64> {
-    let Some(RelativeMetric { of, base, factor, .. }) = metrics::relative(metric) else {
+    let Some(relative) = metrics::relative(metric) else {
         return weir_stats::median(&study.invalid(spot, metric));
     };
-    let curve = study.curve(spot.sweep, spot.server, of);
+    if relative.base == Base::EachSinceFirst {
+        return None;
+    }
+    let curve = study.curve(spot.sweep, spot.server, relative.of);
+    let estimate::Base { pick, factor } = base(relative, &curve);
     let rounds = Side { pick: Pick::Fixed(spot.value), curve: curve.clone(), base: None }.rounds();
-    let at = match base {
-        Base::Peak => peak(&curve, &rounds)?,
-        Base::First => 0,
-        Base::EachSinceFirst => return None,
-    };
-    let against: Vec<f64> = curve.get(at)?.values().copied().collect();
-    Some(factor * weir_stats::median(&study.invalid(spot, of))? / weir_stats::median(&against)?)
+    let against: Vec<f64> = curve.get(pick.index(&rounds)?)?.values().copied().collect();
+    let invalid = weir_stats::median(&study.invalid(spot, relative.of))?;
+    Some(factor * invalid / weir_stats::median(&against)?)
 }
 
 #[cfg(test)]

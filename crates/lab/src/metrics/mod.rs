@@ -22,7 +22,7 @@ mod timeline;
 use crate::record::{CallsRun, Point};
 
 pub use metric::{Metric, MetricInfo};
-pub use relative::{Base, RelativeMetric, relative};
+pub use relative::{Base, RelativeMetric, of_points, relative};
 
 /// A row of the table of all metrics.
 #[derive(Clone, Debug)]

@@ -88,6 +88,12 @@ pub fn relative(name: &str) -> Option<&'static RelativeMetric> {
     TABLE.iter().find(|one| one.name == name)
 }
 
+/// Returns the name of the metric that points have: the one that a relative metric is derived from,
+/// or any other itself.
+pub fn of_points(name: &str) -> &str {
+    relative(name).map_or(name, |one| one.of)
+}
+
 pub(super) fn find(name: &str) -> Option<MetricInfo> {
     let one = relative(name)?;
     Some(MetricInfo { label: one.label.into(), unit: one.unit, help: one.help.into() })
