@@ -24,13 +24,13 @@ pub(crate) struct Clients {
     prefix: ClientPrefix,
     limit_bandwidth: bool,
     table: Table,
-    /// Of this process and those it forks, so that nobody can choose addresses that lead to one
+    /// Hasher of this process and those it forks: nobody can choose addresses that lead to one
     /// place.
     hasher: RandomState,
     start: Instant,
 }
 
-/// What is known of the clients.
+/// Table of the clients known.
 enum Table {
     Loops(Charged<Vec<Mutex<ClientTable>>>),
     Processes(SharedClients),

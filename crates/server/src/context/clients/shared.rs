@@ -10,7 +10,7 @@ use weir_sys::shared_page::SharedNumbers;
 
 use crate::config::ClientLimits;
 
-/// What processes know of the clients, as one of them uses it.
+/// Limits of each client for several processes, as one of them uses them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SharedClients {
     pub(super) buckets: SharedBuckets<'static>,

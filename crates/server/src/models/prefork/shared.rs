@@ -1,4 +1,4 @@
-//! What all processes of a server share: memory that is mapped before the first of them is forked.
+//! Memory that all processes of a server share, mapped before the first of them is forked.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::context::clients::Clients;
 use crate::control::StartLatch;
 use crate::stat_page::StatPage;
 
-/// Memory that the processes of a server share.
+/// Handles to that memory, and the latch of the children.
 #[derive(Clone)]
 pub(super) struct Shared {
     /// The page of statistics.

@@ -68,7 +68,7 @@ const LAST_WAITS: u32 = 50;
 /// Opens a ring as a configuration has it, but for its slots, and closes it.
 ///
 /// # Errors
-/// Those of [`ServerRing::open`].
+/// Errors of [`ServerRing::open`].
 pub(crate) fn try_open(config: &Config) -> io::Result<()> {
     let config = ring_config(config, 1);
     // A ring is bound to its thread.
