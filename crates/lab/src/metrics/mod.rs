@@ -271,6 +271,7 @@ mod tests {
     fn the_papers_figures_follow_from_the_counters() {
         let wanted = [
             ("c_avg", 2.0),
+            ("accepts_per_wait", 0.5),
             ("accept_phases", 1500.0),
             ("accept_phase_rate", 750.0),
             ("accepted", 3000.0),

@@ -87,6 +87,10 @@ metrics! {
     "c_avg", "connections an accept-phase (C_avg)", "connections",
         |p| counted_ratio(p, "accepted", "accept_phases"),
         "Connections accepted per accept-phase (pariag eq. 4.1)";
+    "accepts_per_wait", "connections accepted a wait (C_avg)", "connections",
+        |p| counted_ratio(p, "accepted", "getevents_calls"),
+        "Connections accepted per call of the event mechanism: C_avg where each call has an \
+         accept-phase after it, also one that accepts none (pariag table 4.2)";
     "accepts_max", "connections an accept-phase, most", "connections", |p| mark(p, "accepts_max"),
         "The most accepted in one accept-phase, in one loop";
     "accept_phases", "accept-phases (N_phases)", "phases", |p| counted(p, "accept_phases"),
