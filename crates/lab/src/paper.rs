@@ -43,7 +43,8 @@ impl Paper {
             if claim.id.is_empty() || paper.claim[..index].iter().any(|one| one.id == claim.id) {
                 return Err(format!("claim `{}`: an id is not empty, and unique", claim.id));
             }
-            claim.check_of_paper().map_err(|why| format!("claim {}: {why}", claim.id))?;
+            let checked = claim.check_of_paper().and_then(|()| paper.has_than(claim));
+            checked.map_err(|why| format!("claim {}: {why}", claim.id))?;
         }
         for value in &paper.value {
             let at = || format!("value `{}` of {}", value.what, value.figure);
@@ -55,6 +56,21 @@ impl Paper {
             }
         }
         Ok(paper)
+    }
+
+    /// Returns the claim by whose quantity that of another claim is divided; `None` if by none.
+    pub fn than(&self, claim: &Claim) -> Option<&Claim> {
+        self.claim.iter().find(|other| Some(&other.id) == claim.than.as_ref())
+    }
+
+    /// Checks that a claim is divided by one that is measured by itself.
+    fn has_than(&self, claim: &Claim) -> Result<(), String> {
+        match (&claim.than, self.than(claim)) {
+            (None, _) => Ok(()),
+            (Some(id), None) => Err(format!("the paper has no claim {id}")),
+            (_, Some(other)) if other.top.is_some() && other.than.is_none() => Ok(()),
+            (Some(id), _) => Err(format!("claim {id} is not measured by itself")),
+        }
     }
 
     /// Checks that experiment `id` has the sweeps, servers and values that the paper's claims about
@@ -179,6 +195,13 @@ values = [1, 2]
                 "where = \"\"\ncondition = \"x\"",
                 "claim tux: what looks for a cause",
             ),
+            (
+                "above = 1.05",
+                "than = \"less\"\nabove = 1",
+                "claim more: the paper has no claim less",
+            ),
+            ("above = 1.05", "than = \"tux\"\nabove = 1", "claim tux is not measured by itself"),
+            ("above = 1.05", "than = \"more\"\nabove = 1", "claim more is not measured by itself"),
             ("value = 3", "value = inf", "it needs a figure and a finite number"),
             ("metric = \"reply_rate\"", "metric = \"x\"", "value `peak` of fig-1: there is no"),
         ];

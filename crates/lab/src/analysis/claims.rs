@@ -1,7 +1,7 @@
 //! Judges the claims of a paper from measured points: a quantity, or its ratio to another within
 //! rounds, is compared with a bound. The verdict is computed from the interval alone.
 
-use super::estimate::{Compared, Side, common_rounds, of_sums};
+use super::estimate::{Compared, Side, common_rounds, of_sums, of_two};
 use super::figures::info;
 use super::labels;
 use super::study::Study;
@@ -12,10 +12,13 @@ use crate::findings::{Estimate, INTERVAL_N_MIN, Judged, Trial, Verdict};
 /// Number of further rounds above which none is told: the median is as good as at the bound.
 const ROUNDS_MORE_MAX: u32 = 10_000;
 
-/// Judges a claim from the studies of a run.
-pub(super) fn judge(claim: &Claim, studies: &[Study<'_>]) -> Judged {
-    let study = studies.iter().find(|study| study.id == claim.experiment);
-    let found = measured(claim, study);
+/// Judges a claim from the studies of a run; `than` is the claim by whose quantity its own is
+/// divided.
+pub(super) fn judge(claim: &Claim, than: Option<&Claim>, studies: &[Study<'_>]) -> Judged {
+    let study_of = |claim: &Claim| studies.iter().find(|study| study.id == claim.experiment);
+    let study = study_of(claim);
+    let than = than.map(|other| (other, study_of(other)));
+    let found = measured(claim, study, than);
     let (here, (verdict, why, rounds_more)) = match found {
         Ok((here, note)) => {
             let (verdict, why, rounds_more) = verdict(claim, here);
@@ -28,7 +31,13 @@ pub(super) fn judge(claim: &Claim, studies: &[Study<'_>]) -> Judged {
         text: claim.text.clone(),
         place: claim.place.clone(),
         paper: claim.paper,
-        measure: measure(claim, study),
+        measure: match than {
+            Some((other, of_other)) => {
+                let (one, two) = (measure(claim, study), measure(other, of_other));
+                format!("({one}) ÷ ({two}, in {})", other.experiment)
+            }
+            None => measure(claim, study),
+        },
         holds_if: holds_if(claim),
         here,
         verdict,
@@ -53,7 +62,7 @@ pub(super) fn add_trials(judged: &mut Judged, studies: &[Study<'_>]) {
             if claim.looks_for.as_ref() == Some(&judged.id) {
                 trials.push(Trial {
                     condition: condition.clone(),
-                    verdict: judge(&claim.of_experiment(study.id), studies).verdict,
+                    verdict: judge(&claim.of_experiment(study.id), None, studies).verdict,
                     experiment: study.id.to_owned(),
                 });
             }
@@ -224,48 +233,88 @@ fn at_words(claim: &Claim, side: &Quantity, study: Option<&Study<'_>>) -> String
 }
 
 /// Returns the measured estimate and a note about where it was taken and what was left out of it,
-/// or the reason why there is none.
-fn measured(claim: &Claim, study: Option<&Study<'_>>) -> Result<(Estimate, String), String> {
+/// or the reason why there is none. The ratio to another claim's quantity is that of two medians,
+/// because rounds of two experiments have nothing in common.
+fn measured(
+    claim: &Claim,
+    study: Option<&Study<'_>>,
+    than: Option<(&Claim, Option<&Study<'_>>)>,
+) -> Result<(Estimate, String), String> {
     if let Some(why) = &claim.not_measurable {
         return Err(why.clone());
     }
-    let study = study
-        .ok_or_else(|| format!("the experiment {} is not part of this run", claim.experiment))?;
-    let top =
-        terms(study, claim, claim.top.as_ref().ok_or("the claim does not say what is measured")?)?;
-    let bottom = claim.bottom.as_ref().map_or(Ok(Vec::new()), |sum| terms(study, claim, sum))?;
-    let all: Vec<&Term<'_>> = top.iter().chain(&bottom).collect();
-    let sides = |of: &[Term<'_>]| of.iter().map(|term| term.side(&all)).collect::<Option<Vec<_>>>();
-    let found = sides(&top).zip(sides(&bottom)).and_then(|(tops, bottoms)| {
-        let compared = of_sums(&tops, &bottoms)?;
-        Some((compared, tops, bottoms))
-    });
-    let (compared, tops, bottoms) = found.ok_or_else(|| missing(&all))?;
-    if let Some(why) = same_points((&top, &tops), (&bottom, &bottoms), &all) {
+    let mut all = vec![Found::new(claim, study)?];
+    if let Some((other, study)) = than {
+        all.push(Found::new(other, study)?);
+    }
+    let compared = match &all[..] {
+        [own, other] => of_two((&own.tops, &own.bottoms), (&other.tops, &other.bottoms)),
+        _ => all[0].compared(),
+    };
+    let Compared { estimate, undefined } = compared.ok_or_else(|| {
+        let without = all.iter().find(|found| found.compared().is_none());
+        missing(&without.unwrap_or(&all[0]).terms())
+    })?;
+    if let Some(why) = all.iter().find_map(Found::same_points) {
         return Err(why);
     }
-    let Compared { estimate, undefined } = compared;
-    let notes = all.iter().map(|term| term.moved(&all)).chain([left_out(undefined)]);
+    let notes = all.iter().flat_map(Found::notes).chain([left_out(undefined)]);
     Ok((estimate, listed(notes)))
 }
 
-/// Explains why a ratio is 1 by construction; `None` if no quantity of it is divided by itself.
-fn same_points(
-    (top, tops): (&[Term<'_>], &[Side]),
-    (bottom, bottoms): (&[Term<'_>], &[Side]),
-    all: &[&Term<'_>],
-) -> Option<String> {
-    let rounds = common_rounds(tops, bottoms);
-    for (one, side) in top.iter().zip(tops) {
-        for (other, other_side) in bottom.iter().zip(bottoms) {
-            if side.index(&rounds) == other_side.index(&rounds)
-                && let Some(why) = one.same_as(other, all)
-            {
-                return Some(why);
+/// The quantities of a claim, found in a study.
+struct Found<'a> {
+    top: Vec<Term<'a>>,
+    bottom: Vec<Term<'a>>,
+    tops: Vec<Side>,
+    bottoms: Vec<Side>,
+}
+
+impl<'a> Found<'a> {
+    fn new(claim: &'a Claim, study: Option<&'a Study<'a>>) -> Result<Self, String> {
+        let study = study.ok_or_else(|| {
+            format!("the experiment {} is not part of this run", claim.experiment)
+        })?;
+        let top = claim.top.as_ref().ok_or("the claim does not say what is measured")?;
+        let top = terms(study, claim, top)?;
+        let bottom =
+            claim.bottom.as_ref().map_or(Ok(Vec::new()), |sum| terms(study, claim, sum))?;
+        let all: Vec<&Term<'_>> = top.iter().chain(&bottom).collect();
+        let sides = |of: &[Term<'_>]| of.iter().map(|term| term.side(&all)).collect::<Option<_>>();
+        let found: Option<(Vec<Side>, Vec<Side>)> = sides(&top).zip(sides(&bottom));
+        let (tops, bottoms) = found.ok_or_else(|| missing(&all))?;
+        Ok(Self { top, bottom, tops, bottoms })
+    }
+
+    fn terms(&self) -> Vec<&Term<'a>> {
+        self.top.iter().chain(&self.bottom).collect()
+    }
+
+    fn compared(&self) -> Option<Compared> {
+        of_sums(&self.tops, &self.bottoms)
+    }
+
+    /// Explains why the ratio is 1 by construction; `None` if no quantity of it is divided by
+    /// itself.
+    fn same_points(&self) -> Option<String> {
+        let rounds = common_rounds(&self.tops, &self.bottoms);
+        for (one, side) in self.top.iter().zip(&self.tops) {
+            for (other, other_side) in self.bottom.iter().zip(&self.bottoms) {
+                if side.index(&rounds) == other_side.index(&rounds)
+                    && let Some(why) = one.same_as(other, &self.terms())
+                {
+                    return Some(why);
+                }
             }
         }
+        None
     }
-    None
+
+    /// Notes where the quantities are taken, if it is not where the claim says.
+    fn notes(&self) -> Vec<String> {
+        let terms = self.terms();
+        terms.iter().map(|term| term.moved(&terms)).collect()
+    }
 }
 
 /// Notes how many rounds have no ratio; empty if each has one.
@@ -302,14 +351,15 @@ fn listed(texts: impl Iterator<Item = String>) -> String {
 }
 
 /// Returns what a claim compares: its estimate, if there is one, and the indices of the sweeps that
-/// it is taken from. `None` for a claim that is not measured in this study.
+/// it is taken from. `None` for a claim that is not measured in this study. Of one that is divided
+/// by another claim's quantity it is what this study has of it.
 pub(super) fn compared(claim: &Claim, study: &Study<'_>) -> Option<(Option<Estimate>, Vec<usize>)> {
     if claim.not_measurable.is_some() || claim.experiment != study.id {
         return None;
     }
     let of = |quantity| Term::new(study, &claim.sweep, quantity).ok().map(|term| term.sweep);
     let sweeps = claim.quantities().map(of).collect::<Option<Vec<usize>>>()?;
-    Some((measured(claim, Some(study)).ok().map(|(here, _)| here), sweeps))
+    Some((measured(claim, Some(study), None).ok().map(|(here, _)| here), sweeps))
 }
 
 #[cfg(test)]
@@ -331,7 +381,7 @@ mod tests {
 
     fn judged(claim: &Claim, lines: &[Line]) -> Judged {
         let experiment = fixtures::experiment();
-        judge(claim, &[Study::new("p/e", &experiment, lines)])
+        judge(claim, None, &[Study::new("p/e", &experiment, lines)])
     }
 
     fn said(claim: &Claim, lines: &[Line]) -> (Verdict, String) {
@@ -357,6 +407,30 @@ mod tests {
         assert_eq!(verdict, Verdict::Undecided);
         let says = "the interval 1.25–1.33 has both answers; about 6 more rounds would tell";
         assert_eq!(why, says);
+    }
+
+    #[test]
+    fn a_claim_is_divided_by_what_another_claim_measures_in_its_own_experiment() {
+        let one = claim(("two", "1"), Some(("one", "1")), "above = 1.1");
+        let mut other = claim(("one", "2"), Some(("one", "1")), "above = 1");
+        other.experiment = "p/f".to_owned();
+        let experiment = fixtures::experiment();
+        let mut lines = pairs(&[50.0, 60.0, 72.0], &[20.0, 25.0, 30.0]);
+        for (round, rate) in (4..).zip([4.0, 4.0, 4.0]) {
+            for (x, of) in [(1.0, 2.0), (2.0, rate)] {
+                let Line::Point(mut point) = fixtures::line("one", x, round, of) else { panic!() };
+                point.key.experiment = "p/f".to_owned();
+                lines.push(Line::Point(point));
+            }
+        }
+        let studies = ["p/e", "p/f"].map(|id| Study::new(id, &experiment, &lines));
+        let held = judge(&one, Some(&other), &studies);
+        let here = held.here.unwrap();
+        assert_eq!((held.verdict, here.value, here.low, here.n), (Verdict::Holds, 1.2, 1.2, 3));
+        assert!(held.measure.starts_with("(replies/s of nginx ÷ that of accept 1, each at 1 ×"));
+        assert!(held.measure.ends_with(", in p/f)"), "{}", held.measure);
+        let alone = judge(&one, Some(&other), &studies[..1]);
+        assert_eq!(alone.why, "the experiment p/f is not part of this run");
     }
 
     #[test]

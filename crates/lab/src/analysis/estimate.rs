@@ -160,30 +160,72 @@ pub(super) fn common_rounds(top: &[Side], bottom: &[Side]) -> Vec<u32> {
     rounds
 }
 
-/// Returns the median with its interval. Each resample draws rounds and repeats the whole
-/// computation on them, including the choice of a peak.
+/// Returns the ratio of two of these medians, each of a ratio or a sum within its own rounds, with
+/// an interval: rounds of the two are drawn independently. `None` where either has no median, or
+/// both are 0 or infinite.
+pub(super) fn of_two(
+    (top, bottom): (&[Side], &[Side]),
+    (other_top, other_bottom): (&[Side], &[Side]),
+) -> Option<Compared> {
+    let Bootstrap { seed, .. } = Bootstrap::default();
+    let one = Resamples::new(top, bottom, ByZero::Infinite, seed)?;
+    let two = Resamples::new(other_top, other_bottom, ByZero::Infinite, seed.wrapping_add(1))?;
+    let value = one.few.value / two.few.value;
+    let few = Estimate {
+        value,
+        low: (one.few.low / two.few.high).min(value),
+        high: (one.few.high / two.few.low).max(value),
+        n: one.few.n.min(two.few.n),
+    };
+    let drawn = one.medians.iter().zip(&two.medians).map(|(one, two)| one / two);
+    let medians = drawn.filter(|ratio| !ratio.is_nan()).collect();
+    let undefined = one.undefined + two.undefined;
+    (!value.is_nan()).then(|| Resamples { few, undefined, medians }.compared())
+}
+
+/// Returns the median with its interval.
 fn resampled(top: &[Side], bottom: &[Side], by_zero: ByZero) -> Option<Compared> {
-    let rounds = common_rounds(top, bottom);
-    let Numbers { values, undefined } = numbers(top, bottom, &rounds, by_zero)?;
-    let value = quantile(&values, 0.5)?;
-    let few = range(value, &values);
-    if !few.has_interval() {
-        return Some(Compared { estimate: few, undefined });
-    }
-    let Bootstrap { resamples, confidence, seed } = Bootstrap::default();
-    let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut drawn = rounds.clone();
-    let statistics: Vec<f64> = (0..resamples)
-        .filter_map(|_| {
+    Some(Resamples::new(top, bottom, by_zero, Bootstrap::default().seed)?.compared())
+}
+
+/// A median, and the medians of resamples. Each resample draws rounds and repeats the whole
+/// computation on them, including the choice of a peak.
+struct Resamples {
+    /// The median between the ends of its sample.
+    few: Estimate,
+    undefined: u32,
+    /// Empty where the sample is too small for an interval.
+    medians: Vec<f64>,
+}
+
+impl Resamples {
+    fn new(top: &[Side], bottom: &[Side], by_zero: ByZero, seed: u64) -> Option<Self> {
+        let rounds = common_rounds(top, bottom);
+        let Numbers { values, undefined } = numbers(top, bottom, &rounds, by_zero)?;
+        let few = range(quantile(&values, 0.5)?, &values);
+        if !few.has_interval() {
+            return Some(Self { few, undefined, medians: Vec::new() });
+        }
+        let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut drawn = rounds.clone();
+        let medians = (0..Bootstrap::default().resamples).filter_map(|_| {
             drawn.iter_mut().for_each(|round| *round = draw(&rounds, &mut chance));
             quantile(&numbers(top, bottom, &drawn, by_zero)?.values, 0.5)
-        })
-        .collect();
-    let tail = (1.0 - confidence) / 2.0;
-    let end = |share| quantile(&statistics, share).unwrap_or(value);
-    // The maximum over many places may lie below nearly all of its resamples.
-    let (low, high) = (end(tail).min(value), end(1.0 - tail).max(value));
-    Some(Compared { estimate: Estimate { low, high, ..few }, undefined })
+        });
+        Some(Self { few, undefined, medians: medians.collect() })
+    }
+
+    fn compared(&self) -> Compared {
+        let Self { few, undefined, medians } = self;
+        if !few.has_interval() {
+            return Compared { estimate: *few, undefined: *undefined };
+        }
+        let tail = (1.0 - Bootstrap::default().confidence) / 2.0;
+        let end = |share| quantile(medians, share).unwrap_or(few.value);
+        // The maximum over many places may lie below nearly all of its resamples.
+        let (low, high) = (end(tail).min(few.value), end(1.0 - tail).max(few.value));
+        Compared { estimate: Estimate { low, high, ..*few }, undefined: *undefined }
+    }
 }
 
 /// Numbers of rounds, each as often as its round was drawn.
@@ -292,6 +334,22 @@ mod tests {
         // Without a divisor, 0 is a number as any other.
         let alone = of_sums(&[fixed(&[0.0, 0.0, 0.0])], &[]).unwrap();
         assert_eq!((alone.estimate.value, alone.estimate.n, alone.undefined), (0.0, 3, 0));
+    }
+
+    #[test]
+    fn medians_of_two_experiments_are_divided_without_common_rounds() {
+        let (top, bottom) = ([fixed(&[20.0, 42.0, 60.0])], [fixed(&[10.0, 20.0, 30.0])]);
+        let later = |values: &[f64]| {
+            let curve = vec![(7..).zip(values.iter().copied()).collect()];
+            Side { curve, pick: Pick::Fixed(0), base: None }
+        };
+        let other = [later(&[4.0, 4.0, 4.0, 5.0])];
+        let of = |other: &[Side]| of_two((&top, &bottom), (other, &[]));
+        let Estimate { value, low, high, n } = of(&other).unwrap().estimate;
+        assert_eq!((value, low, high, n), (0.5, 0.4, 0.525, 3));
+        let two = of(&[later(&[4.0, 5.0])]).unwrap().estimate;
+        assert_eq!((two.low, two.high, two.n), (2.0 / 5.0, 2.1 / 4.0, 2));
+        assert_eq!(of(&[later(&[])]), None);
     }
 
     #[test]

@@ -221,7 +221,7 @@ fn place_claims(paper: &Paper, studies: &[Study<'_>], chapters: &mut [Chapter]) 
         let Some(chapter) = with.or(own).or(last).and_then(|index| chapters.get_mut(index)) else {
             continue;
         };
-        let mut judged = claims::judge(claim, studies);
+        let mut judged = claims::judge(claim, paper.than(claim), studies);
         claims::add_trials(&mut judged, studies);
         background_load(chapter, &claim.figure).push(judged);
     }
@@ -232,7 +232,7 @@ fn place_claims(paper: &Paper, studies: &[Study<'_>], chapters: &mut [Chapter]) 
 fn place_own_claims(studies: &[Study<'_>], chapters: &mut [Chapter]) {
     for (study, chapter) in studies.iter().zip(chapters) {
         for claim in &study.experiment.claim {
-            let judged = claims::judge(&claim.of_experiment(study.id), studies);
+            let judged = claims::judge(&claim.of_experiment(study.id), None, studies);
             background_load(chapter, &claim.figure).push(judged);
         }
     }

@@ -35,6 +35,9 @@ pub struct Claim {
     pub top: Option<Sum>,
     /// The divisor of `top`, within rounds; without it `top` itself is judged.
     pub bottom: Option<Sum>,
+    /// Id of another claim of the paper, most often about another experiment: what this one
+    /// measures is divided by what that one does. Only in a paper's file.
+    pub than: Option<String>,
     /// Lower bound: the claim holds above it.
     pub above: Option<f64>,
     /// Upper bound: the claim holds below it.

@@ -25,6 +25,9 @@ impl Claim {
         if !self.experiment.is_empty() {
             return Err("it is of its own experiment, so none is named".to_owned());
         }
+        if self.than.is_some() {
+            return Err("`than` is for claims of a paper".to_owned());
+        }
         match (&self.looks_for, &self.condition) {
             (None, None) => {}
             (Some(_), Some(condition)) if !condition.trim().is_empty() => {
@@ -57,7 +60,8 @@ impl Claim {
         if bounds.iter().chain([&self.paper]).flatten().any(|bound| !bound.is_finite()) {
             return Err("its numbers are not finite".to_owned());
         }
-        let judged = self.top.is_some() || self.bottom.is_some() || bounds != [None, None];
+        let sides = self.top.is_some() || self.bottom.is_some() || self.than.is_some();
+        let judged = sides || bounds != [None, None];
         let named = !self.experiment.is_empty() || !self.sweep.is_empty();
         if self.not_measurable.is_some() {
             return if judged || named {
