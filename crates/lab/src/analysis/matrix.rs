@@ -1,6 +1,8 @@
 //! Lays out matrices: one metric of many servers, with a row for each kind of server and a column
 //! for each sweep and each variant of a kind.
 
+use std::collections::BTreeSet;
+
 use super::figures::info;
 use super::study::{PointIndex, Study};
 use super::tables::{common, note, value_index};
@@ -22,11 +24,11 @@ pub(super) fn sheet(study: &Study<'_>, matrix: &Matrix) -> Sheet {
         label: row.to_owned(),
         cells: columns.iter().map(|column| (cell(study, matrix, row, column), None)).collect(),
     };
-    let unit = match &matrix.relative_to {
+    let unit = |column: &Column<'_>| match matrix.base(column.cells) {
         Some(_) => "times".to_owned(),
         None => info(&matrix.metric).unit,
     };
-    let head = columns.iter().map(|column| (column.label(), unit.clone())).collect();
+    let head = columns.iter().map(|column| (column.label(), unit(column))).collect();
     let mut notes = vec![format!("{}.", info(&matrix.metric).label)];
     notes.extend((!matrix.note.is_empty()).then(|| matrix.note.clone()));
     notes.extend(places(study, matrix, &columns));
@@ -35,7 +37,7 @@ pub(super) fn sheet(study: &Study<'_>, matrix: &Matrix) -> Sheet {
         title: matrix.title.clone(),
         note: notes.join(" "),
         columns: head,
-        rows: rows(study).into_iter().map(label).collect(),
+        rows: rows(study, &columns).into_iter().map(label).collect(),
         ..Sheet::default()
     }
 }
@@ -54,9 +56,12 @@ fn row_of(server: &ServerSpec) -> &str {
     server.row.as_deref().unwrap_or(&server.label)
 }
 
-/// Returns the names of the rows, in the order of the servers.
-fn rows<'a>(study: &Study<'a>) -> Vec<&'a str> {
-    distinct(study.experiment.server.iter().map(row_of))
+/// Returns the names of the rows, in the order of the servers: those that a column measures.
+fn rows<'a>(study: &Study<'a>, columns: &[Column<'_>]) -> Vec<&'a str> {
+    let sweeps = columns.iter().map(|column| study.sweep(column.sweep));
+    let measured: BTreeSet<usize> =
+        sweeps.flat_map(|sweep| study.experiment.servers_of(sweep, &[])).collect();
+    distinct(measured.into_iter().map(|at| row_of(&study.experiment.server[at])))
 }
 
 /// Returns the columns, sweep by sweep, in the order of the servers.
@@ -98,7 +103,7 @@ fn cell(
         let value = value_index(study, sweep, server, column.cells.at, common)?;
         Some(PointIndex { sweep, server, value })
     };
-    match &matrix.relative_to {
+    match matrix.base(column.cells) {
         Some(base) => {
             let base = spot(study.server(base)?)?;
             values::ratio(study, spot(server)?, base, &matrix.metric)
@@ -173,6 +178,20 @@ of = [{ sweep = "up", label = "first", at = 1 }, { sweep = "up", label = "peak",
         let first = |row: &Row| row.cells[0].0.unwrap();
         assert_eq!((first(&sheet.rows[0]).value, first(&sheet.rows[1]).value), (1.0, 1.1));
         assert!((first(&sheet.rows[1]).high - 1.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_column_may_be_relative_to_a_server_of_its_own_and_rows_are_those_measured() {
+        let rows = ROWS.replace("at = 1 }", "at = 1, relative-to = \"two\" }");
+        let text = fixtures::TEXT.replace("burn-us = 60", "servers = [\"two\"]");
+        let experiment = Experiment::parse(&format!("{text}{rows}")).unwrap();
+        let lines = fixtures::both();
+        let study = Study::new("p/e", &experiment, &lines);
+        let sheet = sheet(&study, &experiment.matrix[0]);
+        let units: Vec<&str> = sheet.columns.iter().map(|(_, unit)| unit.as_str()).collect();
+        assert_eq!(units, ["times", "replies/s"]);
+        let [row] = &sheet.rows[..] else { panic!("{} rows", sheet.rows.len()) };
+        assert_eq!((row.label.as_str(), numbers(row)[0]), ("nginx", Some(1.0)));
     }
 
     #[test]

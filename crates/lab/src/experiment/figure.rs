@@ -68,7 +68,8 @@ pub struct Matrix {
     pub metric: String,
     /// Sweeps that supply its cells.
     pub of: Vec<Cells>,
-    /// The server whose value in the same sweep and round each value is divided by.
+    /// The server whose value in the same sweep and round each value is divided by, but for the
+    /// columns that name another.
     pub relative_to: Option<String>,
     /// Note to the reader of the table.
     #[serde(default)]
@@ -86,6 +87,15 @@ pub struct Cells {
     /// The value of the sweep to show.
     #[serde(default = "highest")]
     pub at: At,
+    /// The server that these columns are relative to, if it is not that of the matrix.
+    pub relative_to: Option<String>,
+}
+
+impl Matrix {
+    /// Returns the server that the columns of a sweep are relative to; `None` if they are not.
+    pub fn base<'a>(&'a self, cells: &'a Cells) -> Option<&'a String> {
+        cells.relative_to.as_ref().or(self.relative_to.as_ref())
+    }
 }
 
 fn highest() -> At {

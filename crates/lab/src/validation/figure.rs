@@ -34,10 +34,13 @@ pub(super) fn matrix(experiment: &Experiment, matrix: &Matrix) -> Result<(), Str
     let place = format!("matrix {}", matrix.id);
     known_metrics(&place, "metric", std::slice::from_ref(&matrix.metric))?;
     must(!matrix.of.is_empty(), || format!("{place}: `of` names no sweep"))?;
-    let plain = matrix.relative_to.is_none() || metrics::relative(&matrix.metric).is_none();
-    must(plain, || format!("{place}: {} is a ratio already", matrix.metric))?;
+    let is_ratio = metrics::relative(&matrix.metric).is_some();
     for (index, cells) in matrix.of.iter().enumerate() {
-        let sweep = drawn(experiment, &place, &cells.sweep, matrix.relative_to.as_slice())?;
+        let base: Vec<String> = matrix.base(cells).cloned().into_iter().collect();
+        must(base.is_empty() || !is_ratio, || {
+            format!("{place}: {} is a ratio already", matrix.metric)
+        })?;
+        let sweep = drawn(experiment, &place, &cells.sweep, &base)?;
         at_a_place(&place, sweep, cells.at)?;
         must(matrix.of[..index].iter().all(|other| other.label != cells.label), || {
             format!("{place}: two columns are called {}", cells.label)

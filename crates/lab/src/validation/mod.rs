@@ -404,6 +404,11 @@ at = [2.5, "peak"]
             ("sweep = \"idle\", label", "sweep = \"x\", label", "matrix m: there is no sweep x"),
             ("label = \"i\"", "label = \"u\"", "matrix m: two columns are called u"),
             ("label = \"i\"", "label = \"i\", at = 5", "matrix m: 5 is not a value of sweep idle"),
+            (
+                "label = \"i\"",
+                "label = \"i\", relative-to = \"ngx\"",
+                "matrix m: sweep idle does not measure server ngx",
+            ),
             ("id = \"m\"", "id = \"fig-1\"", "figure or table fig-1: two have this id"),
             ("gzip = true", "row = \"accept 1\"", "servers one and ngx are in one cell"),
             ("at = 2.5 }", "at = 2 }", "claim c: 2 is not a value of sweep up"),
