@@ -29,6 +29,7 @@ pub mod reply_parser;
 mod request;
 mod request_line;
 mod status;
+pub mod text;
 
 pub use body::{Advance, Body, OVERHEAD_BYTES_MAX, Piece};
 pub use date::{DateField, imf_date};

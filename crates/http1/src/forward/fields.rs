@@ -17,12 +17,17 @@ pub fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let is_start = |byte: &u8| !matches!(byte, b'\r' | b'\n');
     let start = head.iter().position(is_start).unwrap_or(head.len());
     let text = head.get(start..).unwrap_or_default();
-    let mut from = memchr::memchr(b'\n', text).map_or(text.len(), |lf| lf + 1);
-    memchr::memchr_iter(b'\n', text).skip(1).filter_map(move |lf| {
-        let line = text.get(from..lf)?;
-        from = lf + 1;
-        let (name, value) = line.split_at_checked(memchr::memchr(b':', line)?)?;
-        Some((name, trim_ows(value.strip_suffix(b"\r").unwrap_or(value).get(1..)?)))
+    let first_end = memchr::memchr(b'\n', text).map_or(text.len(), |lf| lf + 1);
+    let mut rest = text.get(first_end..).unwrap_or_default();
+    std::iter::from_fn(move || {
+        loop {
+            let (line, behind) = rest.split_at_checked(memchr::memchr(b'\n', rest)?)?;
+            rest = behind.get(1..)?;
+            // The empty line has none.
+            let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
+            let (name, value) = line.split_at_checked(colon)?;
+            return Some((name, trim_ows(value.strip_suffix(b"\r").unwrap_or(value).get(1..)?)));
+        }
     })
 }
 

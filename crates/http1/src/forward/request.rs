@@ -1,6 +1,5 @@
 //! The head of a request, written anew for the server it is forwarded to.
 
-use std::io::Write;
 use std::net::IpAddr;
 
 use super::fields::{
@@ -12,6 +11,7 @@ use crate::method::Method;
 use crate::proxy_protocol::{Endpoints, Version};
 use crate::reply;
 use crate::request::{self, Framing, Request, Target};
+use crate::text::{push_address, push_u64};
 
 /// What a forwarded request says besides what its client said.
 #[derive(Clone, Copy, Debug)]
@@ -195,21 +195,26 @@ fn write_origin(
     facts: &RequestFacts<'_>,
     said: &Said<'_>,
 ) {
-    // Writing into a Vec cannot fail.
     out.extend_from_slice(b"X-Forwarded-For: ");
     for value in &said.forwarded_for {
         out.extend_from_slice(value);
         out.extend_from_slice(b", ");
     }
-    let _ = match facts.client {
-        Some(client) => write!(out, "{client}\r\nForwarded: for="),
-        None => write!(out, "unknown\r\nForwarded: for="),
+    let from = out.len();
+    match facts.client {
+        Some(client) => push_address(out, client),
+        None => out.extend_from_slice(b"unknown"),
+    }
+    let node = from..out.len();
+    out.extend_from_slice(b"\r\nForwarded: for=");
+    // In this one, brackets and colons stand in quotes (RFC 7239 section 6).
+    let (before, behind): (&[u8], &[u8]) = match facts.client {
+        Some(IpAddr::V6(_)) => (b"\"[", b"]\""),
+        _ => (b"", b""),
     };
-    let _ = match facts.client {
-        Some(IpAddr::V4(client)) => write!(out, "{client}"),
-        Some(IpAddr::V6(client)) => write!(out, "\"[{client}]\""),
-        None => write!(out, "unknown"),
-    };
+    out.extend_from_slice(before);
+    out.extend_from_within(node);
+    out.extend_from_slice(behind);
     if let Some(host) = request.host {
         out.extend_from_slice(b";host=\"");
         out.extend_from_slice(host);
@@ -226,7 +231,11 @@ fn write_origin(
         push(out, b"X-Forwarded-Host", host);
     }
     if !said.start {
+        out.extend_from_slice(b"X-Request-Start: t=");
         let (s, ms) = (facts.began_unix_ms / 1000, facts.began_unix_ms % 1000);
-        let _ = write!(out, "X-Request-Start: t={s}.{ms:03}\r\n");
+        push_u64(out, s);
+        out.push(b'.');
+        out.extend([ms / 100, ms / 10 % 10, ms % 10].map(|digit| b'0' + digit as u8));
+        reply::end(out);
     }
 }

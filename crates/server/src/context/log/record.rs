@@ -1,10 +1,10 @@
 //! A line of the access log: what is recorded when a reply begins, and its formatting when the
 //! reply has been sent. What a client sent goes through [`escape`].
 
-use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::json;
+use weir_http1::text::{push_address, push_u64};
 use weir_http1::{Request, imf_date};
 
 use super::escape;
@@ -162,13 +162,13 @@ impl Record {
     ) {
         let request = &self.request;
         let value = match field {
-            LogField::Remote => return write_address(out, self.remote()),
-            LogField::Peer => return write_address(out, self.peer.ip().to_canonical()),
+            LogField::Remote => return push_address(out, self.remote()),
+            LogField::Peer => return push_address(out, self.peer.ip().to_canonical()),
             LogField::Time => return out.extend_from_slice(&sent.time.text),
             LogField::Rfc3339 => return out.extend_from_slice(rfc3339(sent.unix_ns).as_bytes()),
-            LogField::Status => return write_number(out, u64::from(self.status)),
-            LogField::Bytes => return write_number(out, self.body_sent(sent)),
-            LogField::DurationUs => return write_number(out, self.duration_us(sent)),
+            LogField::Status => return push_u64(out, u64::from(self.status)),
+            LogField::Bytes => return push_u64(out, self.body_sent(sent)),
+            LogField::DurationUs => return push_u64(out, self.duration_us(sent)),
             LogField::Request => Some(&request.line[..]).filter(|line| !line.is_empty()),
             LogField::Method => request.word(0),
             LogField::Target => request.word(1),
@@ -251,25 +251,6 @@ impl TimeText {
     }
 }
 
-fn write_number(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-}
-
-fn write_address(out: &mut Vec<u8>, address: IpAddr) {
-    match address {
-        IpAddr::V4(address) => {
-            let [first, rest @ ..] = address.octets();
-            write_number(out, u64::from(first));
-            for octet in rest {
-                out.push(b'.');
-                write_number(out, u64::from(octet));
-            }
-        }
-        // Writing into a Vec cannot fail.
-        IpAddr::V6(address) => drop(write!(out, "{address}")),
-    }
-}
-
 const MONTHS: [&[u8]; 12] = [
     b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
 ];
@@ -329,15 +310,6 @@ mod tests {
         ] {
             time.update(unix_ns);
             assert_eq!(time.text, *expected.as_bytes());
-        }
-    }
-
-    #[test]
-    fn an_address_is_written_as_the_standard_library_does() {
-        for address in ["0.0.0.0", "192.0.2.255", "::", "2001:db8::1", "::ffff:1.2.3.4"] {
-            let mut out = Vec::new();
-            write_address(&mut out, address.parse().unwrap());
-            assert_eq!(out, address.as_bytes());
         }
     }
 
