@@ -44,8 +44,9 @@ impl Sample {
             self.departed += f64::from(u8::from(is_departed));
             self.answered_ns += took_ns;
             self.squares += took_ns * took_ns;
-            self.logs += took_ns.ln();
-            self.log_squares += took_ns.ln() * took_ns.ln();
+            let log = took_ns.ln();
+            self.logs += log;
+            self.log_squares += log * log;
         }
     }
 
