@@ -12,6 +12,7 @@ use super::forward_failure::Failure;
 use crate::context::WorkerContext;
 use crate::context::forwarded::{Forward, Place};
 use crate::context::output::Output;
+use crate::upstream::Reuse;
 
 /// Maximum number of bytes of a reply that wait in the output; more wait in its queue.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
@@ -42,13 +43,17 @@ pub(super) fn exchange(
 
 fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
     let (now_ns, client) = (context.now_ns(), context.serving);
-    // If the one before had ended, so may others have.
-    let may_reuse = forward.attempts == 0;
+    let reuse = match forward.attempts {
+        0 if forward.exchange.is_harmless() => Reuse::Repeatable,
+        0 => Reuse::Looked,
+        // If the one before had ended, so may others have.
+        _ => Reuse::Never,
+    };
     forward.attempts += 1;
     forward.moved_ns = now_ns;
     let Some(upstreams) = &mut context.upstreams else { return Err(Failure::Unreachable) };
     let connected =
-        upstreams.connect(forward.upstream, client, may_reuse, now_ns, &mut context.counters);
+        upstreams.connect(forward.upstream, client, reuse, now_ns, &mut context.counters);
     forward.socket = Some(connected.map_err(|error| match error {
         lack if client::is_own_lack(&lack) || client::has_no_address(&lack) => Failure::Lacking,
         _ => Failure::Unreachable,
@@ -142,6 +147,7 @@ pub(super) fn receive_reply(
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
         Err(_) => return Err(if server.is_new { Failure::Unreachable } else { Failure::BrokeOff }),
     };
+    let is_emptied = !server.is_ready;
     if bytes == 0 {
         let is_new = server.is_new;
         return match forward.exchange.end(out) {
@@ -183,8 +189,22 @@ pub(super) fn receive_reply(
     if is_queued {
         context.counters.proxy_buffered_bytes.add((out.len() - before) as u64);
     }
+    if is_emptied {
+        note_emptied(forward, slot, context);
+    }
     forward.check_copy(context);
     Ok(true)
+}
+
+/// Records that a reply has left its connection empty. One that has no content by rule may be
+/// followed by some all the same, such as that of HEAD, so that one is looked for.
+fn note_emptied(forward: &Forward, slot: u32, context: &mut WorkerContext) {
+    let is_whole = forward.exchange.part() == ReplyPart::Done && forward.exchange.reply_bytes() > 0;
+    let now_ns = context.now_ns();
+    let server = context.upstreams.as_mut().and_then(|upstreams| upstreams.sockets.get(slot));
+    if let Some(server) = server.filter(|_| is_whole) {
+        server.emptied_ns = Some(now_ns);
+    }
 }
 
 /// Returns where what comes next of a reply is appended, and how much of it there is room for.

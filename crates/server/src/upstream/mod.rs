@@ -42,6 +42,19 @@ const PIPE_BYTES: usize = 256 << 10;
 /// Maximum number of pipes kept.
 const PIPES_MAX: usize = 16;
 
+/// Connections that are kept, of which a request may have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reuse {
+    /// None.
+    Never,
+    /// Those on which the server has said nothing and that it has not ended, as a look at the
+    /// socket shows: the request cannot be sent a second time.
+    Looked,
+    /// Those, and without a look the ones that a reply has left empty in this iteration: if a
+    /// server ends them behind its reply, the request is sent again. A look costs a system call.
+    Repeatable,
+}
+
 /// The upstreams of one loop. Times are nanoseconds on the loop's clock.
 pub(crate) struct Upstreams {
     shared: Arc<SharedUpstreams>,
@@ -265,9 +278,9 @@ impl Upstreams {
         }
     }
 
-    /// Returns a connection to a server of an upstream, for one client: one that is kept, if that
-    /// may be, or a new one on which a connect has begun. A server that there is no address for is
-    /// passed over.
+    /// Returns a connection to a server of an upstream, for one client: one that is kept, if there
+    /// is one that it may have, or a new one on which a connect has begun. A server that there is no
+    /// address for is passed over.
     ///
     /// # Errors
     /// No server can be reached now: connect(2), socket(2).
@@ -275,16 +288,19 @@ impl Upstreams {
         &mut self,
         upstream: usize,
         client: Token,
-        may_reuse: bool,
+        reuse: Reuse,
         now_ns: u64,
         counters: &mut Counters,
     ) -> io::Result<u32> {
         let shared_ns = now_ns + self.offset_ns;
         let mut last = io::Error::from(io::ErrorKind::NotConnected);
         let mut tried = Vec::new();
+        let emptied_ns = (reuse == Reuse::Repeatable).then_some(now_ns);
         for _ in 0..self.config.upstreams[upstream].servers.len() {
             let server = self.shared.choose(upstream, &tried, shared_ns);
-            if may_reuse && let Some(slot) = self.sockets.take_idle(upstream, server, client) {
+            if reuse != Reuse::Never
+                && let Some(slot) = self.sockets.take_idle(upstream, server, client, emptied_ns)
+            {
                 counters.upstream_reused.one();
                 self.shared.begin(upstream, server);
                 return Ok(slot);

@@ -41,6 +41,8 @@ pub(crate) struct UpstreamSocket {
     /// True while the mechanism is to be told something.
     is_changed: bool,
     idle_since_ns: u64,
+    /// Time of the iteration in which a read of a reply last left it empty; `None` before.
+    pub emptied_ns: Option<u64>,
     /// Bytes that a ring receives and sends for it; `None` where calls are made on the socket.
     pub ring: Option<Box<RingIo>>,
     /// TLS, which begins with the first byte; never on a ring.
@@ -282,6 +284,7 @@ impl Sockets {
             is_new: true,
             is_changed: false,
             idle_since_ns: 0,
+            emptied_ns: None,
             ring: self.is_on_ring.then(Box::default),
             tls: tls.map(Box::new),
         };
@@ -300,15 +303,20 @@ impl Sockets {
 
     /// Takes the connection to a server that has been idle for the shortest time. Those that have
     /// ended since the mechanism was last asked are closed, and those on which the server has said
-    /// something: the client would take that for the reply to its request.
+    /// something: the client would take that for the reply to its request. `emptied_ns`: the
+    /// iteration in which one may have been left empty so as not to be looked at.
     pub(crate) fn take_idle(
         &mut self,
         upstream: usize,
         server: usize,
         client: Token,
+        emptied_ns: Option<u64>,
     ) -> Option<u32> {
+        let is_quiet = |socket: &mut UpstreamSocket| {
+            emptied_ns.is_some() && socket.emptied_ns == emptied_ns || socket.is_quiet()
+        };
         let mut slot = self.idle[upstream][server].pop()?;
-        while !self.get(slot)?.is_quiet() {
+        while !is_quiet(self.get(slot)?) {
             self.close(slot);
             slot = self.idle[upstream][server].pop()?;
         }
@@ -495,10 +503,29 @@ mod tests {
         theirs[3].write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").unwrap();
         drop(theirs.remove(2));
         theirs[0].write_all(b"HTTP/1.1 200 OK\r\n").unwrap();
-        assert_eq!(sockets.take_idle(0, 0, CLIENT), Some(slots[1]));
-        assert_eq!(sockets.take_idle(0, 0, CLIENT), None);
+        assert_eq!(sockets.take_idle(0, 0, CLIENT, None), Some(slots[1]));
+        assert_eq!(sockets.take_idle(0, 0, CLIENT, None), None);
         assert!([0, 2, 3].iter().all(|&nth| sockets.get(slots[nth]).is_none()));
         assert!(sockets.get(slots[1]).is_some_and(|socket| socket.is_reused));
+    }
+
+    #[test]
+    fn a_connection_is_not_looked_at_in_the_iteration_that_left_it_empty_and_only_then() {
+        for (emptied_ns, asked_ns, is_taken) in [
+            (Some(7), Some(7), true),
+            (Some(7), Some(8), false),
+            (Some(7), None, false),
+            (None, None, false),
+        ] {
+            let mut sockets = Sockets::new(SlotSearch::Tree, std::iter::once(1));
+            let (here, mut there) = UnixStream::pair().unwrap();
+            let slot = sockets.add(here.into(), 0, 0, CLIENT, None);
+            sockets.get(slot).unwrap().emptied_ns = emptied_ns;
+            sockets.keep(slot, 7);
+            // A look would find this.
+            there.write_all(b"unasked").unwrap();
+            assert_eq!(sockets.take_idle(0, 0, CLIENT, asked_ns).is_some(), is_taken);
+        }
     }
 
     #[test]
@@ -512,7 +539,7 @@ mod tests {
             ring.connected(None);
             ring.push(unread);
             sockets.keep(slot, 1);
-            assert_eq!(sockets.take_idle(0, 0, CLIENT).is_some(), is_kept);
+            assert_eq!(sockets.take_idle(0, 0, CLIENT, None).is_some(), is_kept);
         }
     }
 }
