@@ -2,14 +2,24 @@
 
 use std::fs;
 
-/// Returns the parent of a process that has not ended: `/proc/PID/stat`, proc_pid_stat(5).
+/// Returns the parent of a process that has not ended.
 pub fn parent_of(pid: u32) -> Option<u32> {
+    let (state, parent) = state_and_parent(pid)?;
+    (state != "Z").then_some(parent)
+}
+
+/// Returns whether a process was stopped by a signal.
+pub fn is_stopped(pid: u32) -> bool {
+    state_and_parent(pid).is_some_and(|(state, _)| state == "T")
+}
+
+/// Reads `/proc/PID/stat`, proc_pid_stat(5).
+fn state_and_parent(pid: u32) -> Option<(String, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before it may hold anything.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
-    let is_zombie = fields.next()? == "Z";
-    fields.next()?.parse().ok().filter(|_| !is_zombie)
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
 }
 
 /// Returns the children of a process that have not ended: those of its threads, as listed in

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use weir_tests::family::children_of;
-use weir_tests::files::noise;
+use weir_tests::family::{children_of, is_stopped};
+use weir_tests::files::{noise, settle};
 use weir_tests::origin::reply;
 use weir_tests::server::run;
 use weir_tests::tls::{Authority, NAMES, VERSIONS};
@@ -13,6 +13,8 @@ use weir_tests::wait::until;
 use weir_tests::{Client, Origin, Root, Server, Setup, Stopped, request, suite};
 
 use crate::WEIR;
+use crate::admin::{ADMIN, admin};
+use crate::memory::figure;
 
 suite! {
     every_architecture:
@@ -211,22 +213,27 @@ fn requests_on_connections_of_several_processes_are_one_clients() {
     assert_eq!(server.stop_cleanly().stats()["total"]["refused_client_requests"], 5);
 }
 
+fn signal(process: u32, signal: Signal) {
+    kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
+}
+
+fn is_served(client: &mut Client) -> bool {
+    client.try_send(request("GET", "/hello.txt", &[])).is_ok()
+        && client.try_reply().is_ok_and(|reply| reply.text() == "hello")
+}
+
 #[test]
 fn connections_of_a_killed_process_count_no_more_and_those_of_others_do() {
     let root = Root::with_hello();
     let limit = ["--client-connections", "2", "--refuse", "fin"];
     // Each master has a child more than there may be connections.
     let server = two_masters(3, &limit, &root);
-    let is_served = |client: &mut Client| {
-        client.try_send(request("GET", "/hello.txt", &[])).is_ok()
-            && client.try_reply().is_ok_and(|reply| reply.text() == "hello")
-    };
     let mut open: Vec<_> = (0..2).map(|_| server.connect()).collect();
     assert!(open.iter_mut().all(is_served));
     assert!(!is_served(&mut server.connect()), "it is the third");
     // Until it is one that serves a connection.
     for (earlier, child) in child_processes(&server).into_iter().enumerate() {
-        kill_process(Pid::from_raw(child as i32).unwrap(), Signal::KILL).unwrap();
+        signal(child, Signal::KILL);
         until("the death was noticed", || {
             server.stderr_so_far().matches("has died (signal 9)").count() > earlier
         });
@@ -244,6 +251,41 @@ fn connections_of_a_killed_process_count_no_more_and_those_of_others_do() {
     });
     assert!(!is_served(&mut server.connect()), "the one that was left counts");
     assert!(open.iter_mut().all(is_served));
+    server.stop_cleanly();
+}
+
+#[test]
+fn connections_and_memory_of_a_killed_masters_children_count_no_more() {
+    const CACHED_BYTES: usize = 1 << 20;
+    let root = Root::with_hello();
+    settle(&root.write("cached", vec![b'a'; CACHED_BYTES]));
+    let limit = ["--client-connections", "2", "--refuse", "fin", "--share-listener"];
+    let memory = ["--memory", "64M", "--compress=off", "--sendfile-above", "8M"];
+    let server = two_masters(3, &[&limit[..], &memory, &ADMIN].concat(), &root);
+    let address = admin(&server);
+    let masters = children_of(server.id());
+    // While these are stopped the first master's children serve.
+    let others = children_of(masters[1]);
+    others.iter().for_each(|child| signal(*child, Signal::STOP));
+    until("they are stopped", || others.iter().all(|child| is_stopped(*child)));
+    let mut open: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    for client in &mut open {
+        assert_eq!(client.get("/cached").body.len(), CACHED_BYTES);
+    }
+    assert!(!is_served(&mut server.connect()), "it is the third");
+    until("the file counts", || figure(&address, "memory_content_bytes") >= CACHED_BYTES as u64);
+    others.iter().for_each(|child| signal(*child, Signal::CONT));
+    signal(masters[0], Signal::KILL);
+    until("the death was noticed", || {
+        server.stderr_so_far().contains("the master of a worker's children has died")
+    });
+    assert!(open.iter_mut().all(Client::ends));
+    let mut open: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    assert!(open.iter_mut().all(is_served));
+    assert!(!is_served(&mut server.connect()), "it is the third");
+    until("the file counts no more", || {
+        figure(&address, "memory_content_bytes") < CACHED_BYTES as u64
+    });
     server.stop_cleanly();
 }
 

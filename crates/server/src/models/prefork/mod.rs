@@ -36,7 +36,12 @@ use shared::Shared;
 #[derive(Debug)]
 pub(crate) struct MasterHandle {
     id: u32,
+    /// Index of the worker.
+    index: usize,
+    /// The channel to it. Its children have a copy of the other end, so that it is closed only once
+    /// the last of them has ended.
     channel: OwnedFd,
+    shared: Shared,
 }
 
 /// Forks a master for each worker, with its listening sockets. Must be called while this process
@@ -58,11 +63,11 @@ pub(crate) fn fork_masters(
     while let Some(sockets) = left.next() {
         let failed = |error| Error(format!("cannot start a process: {error}"));
         let (here, there) = fork::channel().map_err(failed)?;
-        let main = std::process::id();
+        let (main, index) = (std::process::id(), masters.len());
+        let shared = shared.clone();
         match fork::fork().map_err(failed)? {
             0 => {
                 // Copies of other masters' sockets and channels, which this one would hold open.
-                let index = masters.len();
                 drop((here, left, masters));
                 release();
                 let is_ours = namespace::die_with(main).unwrap_or(false);
@@ -70,7 +75,7 @@ pub(crate) fn fork_masters(
                 let status = if is_ours { catch_unwind(AssertUnwindSafe(run)) } else { Ok(1) };
                 std::process::exit(status.unwrap_or(101))
             }
-            id => masters.push(MasterHandle { id, channel: here }),
+            id => masters.push(MasterHandle { id, index, channel: here, shared }),
         }
     }
     masters.iter().try_for_each(MasterHandle::await_ready)?;
@@ -112,6 +117,7 @@ impl MasterHandle {
                 Some(Message::MemoryShort) => memory.call_processes(),
                 Some(Message::Ready | Message::Failed(_)) => {}
                 None => {
+                    self.shared.leave_all(self.index);
                     errors.error("the master of a worker's children has died, and they with it");
                     break;
                 }

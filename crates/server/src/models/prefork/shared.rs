@@ -10,7 +10,7 @@ use crate::control::StartLatch;
 use crate::stat_page::StatPage;
 
 /// Handles to that memory, and the latch of the children.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Shared {
     /// The page of statistics.
     pub(super) page: Option<StatPage>,
@@ -61,6 +61,11 @@ impl Shared {
         if let Some(clients) = &self.clients {
             clients.leave(self.process(worker, child));
         }
+    }
+
+    /// Takes what all children of a master count off, which have ended with it.
+    pub(super) fn leave_all(&self, worker: usize) {
+        (0..self.children).for_each(|child| self.leave(worker, child));
     }
 
     /// Returns the number of a child among those of all masters.
