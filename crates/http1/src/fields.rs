@@ -29,6 +29,7 @@ pub(crate) struct Fields<'b> {
     referer: Option<&'b [u8]>,
     authorization: Option<&'b [u8]>,
     request_id: Option<&'b [u8]>,
+    passes: usize,
 }
 
 impl<'b> Fields<'b> {
@@ -38,6 +39,7 @@ impl<'b> Fields<'b> {
     pub(crate) fn add(&mut self, name: &[u8], value: &'b [u8]) -> Result<(), RequestError> {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         match name.len() {
+            3 if is(b"via") => self.passes += passes(value),
             4 if is(b"host") => self.host.add(value),
             5 if is(b"range") => self.range.add(value),
             6 if is(b"expect") => self.expect.add(value),
@@ -87,6 +89,7 @@ impl<'b> Fields<'b> {
             referer: self.referer,
             authorization: self.authorization,
             request_id: self.request_id,
+            passes: self.passes,
             head,
             request_line: line.bytes,
             head_len: head.len(),
@@ -132,6 +135,16 @@ impl<'b> Fields<'b> {
             Singleton::Absent => Err(RequestError::bad("Host is missing")),
         }
     }
+}
+
+/// Returns how often a Via field names this program, on whatever machine (RFC 9110 section 7.6.3).
+fn passes(via: &[u8]) -> usize {
+    let is_ours = |element: &&[u8]| {
+        let words = element.split(|byte| matches!(byte, b' ' | b'\t'));
+        let by = words.filter(|word| !word.is_empty()).nth(1);
+        by.is_some_and(|by| by.eq_ignore_ascii_case(b"weir"))
+    };
+    elements(via).filter(is_ours).count()
 }
 
 /// A field that may occur only once.
@@ -372,6 +385,26 @@ mod tests {
         assert_eq!(request.referer, Some(&b"r"[..]));
         assert_eq!(request.if_modified_since, Some(&b"d"[..]));
         assert_eq!(request.if_unmodified_since, Some(&b"e"[..]));
+    }
+
+    #[test]
+    fn a_request_has_passed_as_often_as_via_says() {
+        let cases: [(&[_], usize); 4] = [
+            (&[], 0),
+            (&[("Via", "1.1 weir")], 1),
+            (
+                &[
+                    ("via", "1.0 other,HTTP/1.1\t Weir (a comment)"),
+                    ("A", "1.1 weir"),
+                    ("VIA", "2 weir"),
+                ],
+                2,
+            ),
+            (&[("Via", "weir, 1.1 weir2, 1.1 my.weir:80, 1.1 x (1.1 weir)")], 0),
+        ];
+        for (lines, passed) in cases {
+            assert_eq!(finish("1.1", lines).unwrap().passes, passed, "{lines:?}");
+        }
     }
 
     #[test]

@@ -128,6 +128,9 @@ pub struct Request<'b> {
     pub authorization: Option<&'b [u8]>,
     /// The first X-Request-Id.
     pub request_id: Option<&'b [u8]>,
+    /// Number of times that it has come through this program, on whatever machine, by its Via (RFC
+    /// 9110 section 7.6.3).
+    pub passes: usize,
     /// The head, including empty lines before and after.
     pub head: &'b [u8],
     /// The request line without its CRLF: printable ASCII.

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crate::grammar::{decimal, elements, field_line, trim_ows};
 
 /// The field that names this program among those that a message came through (RFC 9110 section
-/// 7.6.3). A loop of proxies shows by it, see [`passes`].
+/// 7.6.3). A loop of proxies shows by it, see [`Request::passes`](crate::Request::passes).
 pub const VIA: &[u8] = b"Via: 1.1 weir\r\n";
 
 /// Maximum number of a Connection field's options that are looked for one after the other.
@@ -73,20 +73,6 @@ pub fn depends_on_client(reply: &[u8]) -> bool {
 #[must_use]
 pub fn max_forwards(head: &[u8]) -> Option<u64> {
     lines(head).find(|(name, _)| is_max_forwards(name)).and_then(|(_, value)| hops(value))
-}
-
-/// Returns how often a message has come through this program, on whatever machine (RFC 9110 section
-/// 7.6.3).
-#[must_use]
-pub fn passes(head: &[u8]) -> usize {
-    let is_via = |name: &[u8]| name.len() == 3 && name.eq_ignore_ascii_case(b"via");
-    let values = lines(head).filter(|(name, _)| is_via(name)).map(|(_, value)| value);
-    let is_ours = |element: &&[u8]| {
-        let words = element.split(|byte| matches!(byte, b' ' | b'\t'));
-        let by = words.filter(|word| !word.is_empty()).nth(1);
-        by.is_some_and(|by| by.eq_ignore_ascii_case(b"weir"))
-    };
-    values.flat_map(elements).filter(is_ours).count()
 }
 
 pub(super) fn is_max_forwards(name: &[u8]) -> bool {
@@ -248,19 +234,6 @@ pub fn is_forwarded(name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_message_has_passed_as_often_as_via_says() {
-        for (fields, passed) in [
-            ("", 0),
-            ("Via: 1.1 weir\r\n", 1),
-            ("via: 1.0 other,HTTP/1.1\t Weir (a comment)\r\nA: 1.1 weir\r\nVIA: 2 weir\r\n", 2),
-            ("Via: weir, 1.1 weir2, 1.1 my.weir:80, 1.1 x (1.1 weir)\r\n", 0),
-        ] {
-            let head = format!("GET / HTTP/1.1\r\n{fields}\r\n");
-            assert_eq!(passes(head.as_bytes()), passed, "{fields}");
-        }
-    }
 
     #[test]
     fn many_options_are_not_compared_with_each_field() {

@@ -16,7 +16,6 @@ mod tests;
 pub use exchange::{Exchange, ReplyPart};
 pub use fields::{
     VIA, depends_on_client, is_forwarded, keeps_fields, lines, lines_passed_on, max_forwards,
-    passes,
 };
 pub use reply::{ReplyFacts, is_left_out};
 pub use request::RequestFacts;

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use weir_cache::Stored;
-use weir_http1::forward::{max_forwards, passes};
+use weir_http1::forward::max_forwards;
 use weir_http1::{Method, Request, Status};
 
 use super::{Action, Connection, Flow, State};
@@ -41,7 +41,7 @@ impl Connection {
         let Some(upstream) = self.upstream_of(request, context).filter(|_| !ends_here) else {
             return ControlFlow::Continue(None);
         };
-        if passes(head) >= PASSES_MAX {
+        if request.passes >= PASSES_MAX {
             return ControlFlow::Break(self.refuse_loop(request, upstream, context));
         }
         self.consult(request, input, upstream, context).map_continue(Some)
@@ -58,7 +58,8 @@ impl Connection {
         context.counters.refused_requests.one();
         let client = self.client.get().and_then(|client| client.address());
         let client = client.unwrap_or_else(|| self.peer.ip());
-        context.log_refusal(client, || RefusalCause::Loop { upstream, passes: PASSES_MAX });
+        let cause = RefusalCause::Loop { upstream, passes: request.passes };
+        context.log_refusal(client, || cause);
         self.refuse(Status::LOOP_DETECTED, Refused::Request(request), context)
     }
 
