@@ -92,25 +92,26 @@ pub(crate) fn check_file(
     let mut args: Vec<OsString> = ["weir", task, "--config"].iter().map(OsString::from).collect();
     args.push(file.into());
     args.extend(upstream.map(OsString::from));
-    let (config, places) = checked(args, environment)?.ok_or("there is nothing to check")?;
+    let checked = checked(args, environment)?.ok_or("there is nothing to check")?;
+    let Checked { config, places, tables } = checked;
     weir_server::check(&config).map_err(|it| places.locate_at(it.option, &it.why))?;
     let listen: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
     let listen = listen.join(", ");
     let what = if options.proxy {
         "stands in front of its upstreams".into()
     } else {
-        let of_sites = config.site_roots.iter().map(|root| &root.path);
-        for root in std::iter::once(&config.root).chain(of_sites) {
-            let why = |error| format!("{}: {error}", root.display());
-            let place = |why: String| match root == &config.root {
-                true => places.locate_at("root", &why),
-                false => why,
-            };
-            root.read_dir().map_err(|error| place(why(error)))?;
+        check_root(&config.root).map_err(|why| places.locate_at("root", &why))?;
+        for SiteRoot { path, .. } in &config.site_roots {
+            check_root(path).map_err(|why| tables.locate_root(path, &why))?;
         }
         format!("serves {}", config.root.display())
     };
     print_text(&format!("weir: {} is sound: {what} on {listen}\n", options.file.display()))
+}
+
+/// Checks that files of a root can be served.
+fn check_root(root: &Path) -> Result<(), String> {
+    root.read_dir().map(drop).map_err(|error| format!("{}: {error}", root.display()))
 }
 
 /// Checks the command line of a `weir serve` or `weir proxy`, from its subcommand on, as far as
@@ -123,12 +124,15 @@ pub(crate) fn check(words: &[String]) -> Result<(), String> {
     checked(args.map(OsString::from).collect(), &[]).map(drop)
 }
 
-/// Returns the configuration of a command line, with the places of its options; `None` if it is not
-/// one of a server.
-fn checked(
-    args: Vec<OsString>,
-    environment: &Environment,
-) -> Result<Option<(Config, Places)>, String> {
+/// A configuration that is sound by itself, with the places of its options and its tables.
+struct Checked {
+    config: Config,
+    places: Places,
+    tables: Tables,
+}
+
+/// Returns the configuration of a command line; `None` if it is not one of a server.
+fn checked(args: Vec<OsString>, environment: &Environment) -> Result<Option<Checked>, String> {
     let matches =
         Cli::command().try_get_matches_from(&args).map_err(|error| one_sentence(&error))?;
     let Merged { args, tables, places, .. } = config_file::merge(args, &matches, environment)?;
@@ -140,7 +144,7 @@ fn checked(
     if is_named && !architecture.takes_mechanism {
         return Err(format!("--arch {} takes no mechanism", architecture.spelling));
     }
-    Ok(Some((config, places)))
+    Ok(Some(Checked { config, places, tables }))
 }
 
 /// Returns the configuration of a whole command line; `None` if it is not one of a server.

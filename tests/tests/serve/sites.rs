@@ -708,6 +708,7 @@ fn a_check_finds_what_this_machine_does_not_have() {
     let root = Root::with_hello();
     for (text, says) in [
         ("root = '/no/such'\n", "line 1, column 8: /no/such"),
+        ("root = '/dev/null'\n", "line 1, column 8: /dev/null: Not a directory"),
         ("user = 'nobody-of-this-name'\n", "line 1, column 8: --user: there is no user nobody-of"),
         ("cpus = '1023'\n", "line 1, column 8: --cpus: processor 1023 is not there"),
         (

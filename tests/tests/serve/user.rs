@@ -11,7 +11,7 @@ use std::process::Command;
 use rustix::process::{Signal, geteuid};
 use weir_sys::user::User;
 use weir_tests::family::family_of;
-use weir_tests::server::{Attempt, attempt};
+use weir_tests::server::{Attempt, attempt, run};
 use weir_tests::tls::{Authority, Issued, NAMES, VERSIONS};
 use weir_tests::wait::until;
 use weir_tests::{Client, Root, Server, Setup, suite};
@@ -368,6 +368,37 @@ fn without_the_privileges_to_change_the_user_it_is_refused_in_a_sentence() {
     let Attempt::Refused(stopped) = attempt(&mut command) else { panic!("it serves") };
     assert_eq!(stopped.status.code(), Some(2), "{}", stopped.stderr);
     assert!(stopped.stderr.contains("started as root"), "{}", stopped.stderr);
+}
+
+#[test]
+fn a_check_tells_the_place_of_a_root_that_the_user_may_not_read() {
+    if !is_possible() {
+        return;
+    }
+    let (root, dir) = site();
+    let (program, config) = (root.outside().join("weir"), root.outside().join("weir.toml"));
+    fs::copy(WEIR, &program).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let (www, dir) = (root.path().display(), dir.display());
+    for (text, line) in [
+        (format!("root = '{dir}'\n"), 1),
+        (format!("root = '{www}'\n[[site]]\nhosts = ['a']\nroot = '{dir}'\n"), 4),
+        (
+            format!(
+                "root = '{www}'\n[[site]]\nhosts = ['a']\n\
+                 [[site.route]]\npath = '/x'\nroot = '{dir}'\n"
+            ),
+            6,
+        ),
+        (format!("root = '{www}'\n[[route]]\nroot = '{dir}'\n"), 3),
+    ] {
+        fs::write(&config, &text).unwrap();
+        let (uid, gid) = User::find("nobody", None).unwrap().ids();
+        let stopped = run(Command::new(&program).uid(uid).gid(gid).arg("check").arg(&config));
+        let says = format!("line {line}, column 8: {dir}: Permission denied");
+        assert_eq!(stopped.status.code(), Some(2), "{text}: {}", stopped.stderr);
+        assert!(stopped.stderr.contains(&says), "{text}: {}", stopped.stderr);
+    }
 }
 
 #[test]

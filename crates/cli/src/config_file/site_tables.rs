@@ -1,6 +1,7 @@
 //! The tables `[[site]]`, `[[site.route]]` and `[[route]]` of a configuration file.
 
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use toml::Spanned;
@@ -117,6 +118,11 @@ impl SettingsTable {
         let updated = settings.update_from_arg_matches(&self.matches);
         updated.map_err(|error| self.place.wrong(&crate::one_sentence(&error)))?;
         Ok(settings)
+    }
+
+    /// Returns its own root.
+    pub(super) fn root(&self) -> Option<&Path> {
+        self.matches.get_one("root").map(PathBuf::as_path)
     }
 
     /// Puts a place before a sentence: that of the value of a key, or of the table if it has none

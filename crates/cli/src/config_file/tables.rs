@@ -1,6 +1,8 @@
 //! The tables `[[upstream]]`, `[[site]]` and `[[route]]` of a configuration file.
 
+use std::iter;
 use std::ops::Range;
+use std::path::Path;
 
 use clap::builder::Resettable;
 use clap::parser::ValueSource;
@@ -64,6 +66,14 @@ impl Tables {
             }
         }
         Ok(true)
+    }
+
+    /// Puts a place before a sentence about a root: that of the first table that has it.
+    pub(crate) fn locate_root(&self, root: &Path, says: &str) -> String {
+        let of_sites = self.sites.iter().flat_map(|site| iter::once(&site.own).chain(&site.routes));
+        let mut all = of_sites.chain(&self.routes);
+        let table = all.find(|table| table.root() == Some(root));
+        table.map_or_else(|| says.into(), |table| table.wrong("root", says))
     }
 }
 
