@@ -214,17 +214,17 @@ fn server_configuration(
     caching: CacheOptions,
     tables: &Tables,
 ) -> Result<Config, String> {
-    let strategy = strategy(&options)?;
+    let (strategy, types) = (strategy(&options)?, mime_types(&options)?);
     let (content, fields) = (content_options(&options, strategy.output), fields(&options.header));
-    let error_pages = read_pages(&options, &options.error_page)?;
+    let (cpus, error_pages) = (cpus(&options), read_pages(&types, &options.error_page)?);
     let (mechanism, mechanism_settings) = mechanism(&options)?;
     let (arch, arch_settings) = architecture(&options, &strategy)?;
     let (timeouts, policy) = (timeouts(&options), policy(&options, &strategy)?);
     check_forwarding(&forwarding, arch, &options.listen)?;
-    let (tls, cpus) = (acceptor(&options, arch)?, cpus(&options));
+    let (tls, pages) = (acceptor(&options, arch)?, (&error_pages[..], &types));
     let tls_fields = [&fields[..], options.tls.fields().as_bytes()].concat();
     let (site_root, added) = (site_root(&root, &content), [&fields[..], &tls_fields]);
-    let (sites, site_roots) = sites(&options, &forwarding, site_root, added, &error_pages, tables)?;
+    let (sites, site_roots) = sites(&options, &forwarding, site_root, added, pages, tables)?;
     Ok(Config {
         arch,
         arch_settings,
@@ -292,13 +292,14 @@ fn unix_path(address: Address) -> Option<PathBuf> {
     }
 }
 
-/// Returns the sites and their roots. `added`: the fields of every reply, without TLS and with it.
+/// Returns the sites and their roots. They add to the fields of every reply, without TLS and with
+/// it, and to the pages for errors, whose types are given.
 fn sites(
     options: &ServerOptions,
     forwarding: &Forwarding,
     root: SiteRoot,
     [fields, tls_fields]: [&[u8]; 2],
-    error_pages: &[ErrorPage],
+    (error_pages, types): (&[ErrorPage], &content::MimeTypes),
     tables: &Tables,
 ) -> Result<(Option<Sites>, Vec<SiteRoot>), String> {
     let server = sites::Server {
@@ -309,7 +310,7 @@ fn sites(
         error_pages,
         unknown_host: options.unknown_host.into(),
         allowed_hosts: &options.allowed_host,
-        read_pages: &|pages| read_pages(options, pages),
+        read_pages: &|pages| read_pages(types, pages),
     };
     sites::build(&server, tables)
 }
@@ -538,16 +539,18 @@ fn fields(headers: &[(String, String)]) -> Vec<u8> {
     out
 }
 
-/// Reads pages for error statuses.
+/// Returns the types of files by their names.
+fn mime_types(options: &ServerOptions) -> Result<content::MimeTypes, String> {
+    let of = |name| move |error| format!("{name}: {error}");
+    let types = content::MimeTypes::new(&options.charset).map_err(of("--charset"))?;
+    types.with(&options.mime).map_err(of("--mime"))
+}
+
+/// Reads pages for error statuses, which have types by their names.
 fn read_pages(
-    options: &ServerOptions,
+    types: &content::MimeTypes,
     pages: &[(String, String)],
 ) -> Result<Vec<ErrorPage>, String> {
-    let types = |mime: &[_], charset, name| {
-        content::MimeTypes::new(mime, charset).map_err(|error| format!("{name}: {error}"))
-    };
-    types(&[], &options.charset, "--charset")?;
-    let mime = types(&options.mime, &options.charset, "--mime")?;
     pages
         .iter()
         .map(|(code, path)| {
@@ -557,7 +560,7 @@ fn read_pages(
                 .filter(|code| (400..600).contains(code))
                 .ok_or_else(|| format!("error-page {code}: not an error status"))?;
             let body = files::read(path.as_ref()).map_err(|error| format!("{path}: {error}"))?;
-            Ok(ErrorPage { code, content_type: mime.content_type(path.as_bytes()), body })
+            Ok(ErrorPage { code, content_type: types.content_type(path.as_bytes()), body })
         })
         .collect()
 }
@@ -611,5 +614,7 @@ mod tests {
         assert!(refused("--arch ring --arch-option sqpoll=2").contains("sqpoll"));
         assert!(refused("--arch-option pool=7").contains("pool"));
         assert!(refused("--cache 1M").contains("upstreams"));
+        assert!(refused("--charset \u{7f} --mime x=\u{7f}").starts_with("--charset: "));
+        assert!(refused("--mime x=\u{7f}").starts_with("--mime: "));
     }
 }

@@ -14,18 +14,24 @@ pub struct MimeTypes {
 }
 
 impl MimeTypes {
-    /// Creates a table with the operator's `overrides` (extension without dot, type) and the
-    /// `charset` that is added to text types; an empty one adds none.
+    /// Creates a table with the `charset` that is added to text types; an empty one adds none.
     ///
     /// # Errors
-    /// `InvalidInput` for a type or charset that is not valid in a header field.
-    pub fn new(overrides: &[(String, String)], charset: &str) -> io::Result<MimeTypes> {
-        let mut types = MimeTypes { overrides: HashMap::new(), charset: checked(charset)? };
+    /// `InvalidInput` for a charset that is not valid in a header field.
+    pub fn new(charset: &str) -> io::Result<Self> {
+        Ok(Self { overrides: HashMap::new(), charset: checked(charset)? })
+    }
+
+    /// Returns it with the operator's `overrides` (extension without dot, type).
+    ///
+    /// # Errors
+    /// `InvalidInput` for a type that is not valid in a header field.
+    pub fn with(mut self, overrides: &[(String, String)]) -> io::Result<Self> {
         for (extension, content_type) in overrides {
             let extension = extension.trim_start_matches('.').to_ascii_lowercase();
-            types.overrides.insert(extension, checked(content_type)?);
+            self.overrides.insert(extension, checked(content_type)?);
         }
-        Ok(types)
+        Ok(self)
     }
 
     /// Returns the value of `Content-Type` for a file of this name or path.
@@ -137,7 +143,7 @@ mod tests {
     use super::*;
 
     fn content_type(path: &str) -> String {
-        MimeTypes::new(&[], "utf-8").unwrap().content_type(path.as_bytes())
+        MimeTypes::new("utf-8").unwrap().content_type(path.as_bytes())
     }
 
     #[test]
@@ -172,10 +178,10 @@ mod tests {
             (".FOO".to_owned(), "text/foo".to_owned()),
             ("html".to_owned(), "text/html;charset=latin1".to_owned()),
         ];
-        let types = MimeTypes::new(&overrides, "utf-8").unwrap();
+        let types = MimeTypes::new("utf-8").unwrap().with(&overrides).unwrap();
         assert_eq!(types.content_type(b"x.foo"), "text/foo; charset=utf-8");
         assert_eq!(types.content_type(b"x.html"), "text/html;charset=latin1");
-        let bare = MimeTypes::new(&overrides, "").unwrap();
+        let bare = MimeTypes::new("").unwrap().with(&overrides).unwrap();
         assert_eq!(bare.content_type(b"x.foo"), "text/foo");
     }
 
@@ -196,7 +202,7 @@ mod tests {
     #[test]
     fn a_type_cannot_smuggle_a_field() {
         let overrides = [("x".to_owned(), "a/b\r\nSet-Cookie: c".to_owned())];
-        assert!(MimeTypes::new(&overrides, "utf-8").is_err());
-        assert!(MimeTypes::new(&[], "utf-8\n").is_err());
+        assert!(MimeTypes::new("utf-8").unwrap().with(&overrides).is_err());
+        assert!(MimeTypes::new("utf-8\n").is_err());
     }
 }

@@ -116,7 +116,7 @@ impl Store {
             waits: options.waits || tree.is_in_memory(),
             tree,
             cold: ColdCounts::default(),
-            types: MimeTypes::new(&options.mime, &options.charset)?,
+            types: MimeTypes::new(&options.charset)?.with(&options.mime)?,
             cache: Cache::new(options.cache_bytes_max, options.open_files_max),
             listings: Listings::default(),
             forms: None,
