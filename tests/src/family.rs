@@ -22,6 +22,22 @@ fn state_and_parent(pid: u32) -> Option<(String, u32)> {
     Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
 }
 
+/// Number of times that the threads of a process with a name have gone to sleep:
+/// `/proc/PID/task/TID/status`, proc_pid_status(5).
+pub fn sleeps_of(pid: u32, thread: &str) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let statuses = threads.filter_map(|it| fs::read_to_string(it.ok()?.path().join("status")).ok());
+    let field = |status: &str, name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(value.trim().to_owned())
+    };
+    let sleeps = statuses.filter_map(|status| {
+        let is_named = field(&status, "Name:")? == thread;
+        field(&status, "voluntary_ctxt_switches:")?.parse::<u64>().ok().filter(|_| is_named)
+    });
+    sleeps.sum()
+}
+
 /// Returns the children of a process that have not ended: those of its threads, as listed in
 /// `/proc/PID/task/TID/children`.
 pub fn children_of(parent: u32) -> Vec<u32> {

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use weir_sys::fiber_stack::mappings_each;
 use weir_sys::process::mappings_max;
+use weir_tests::family::{is_stopped, sleeps_of};
 use weir_tests::server::run;
 use weir_tests::wait::until;
 use weir_tests::{Client, Root, Server, Stopped, assert_same, request};
@@ -307,6 +308,48 @@ mod stacks {
         let stopped = server.stop_cleanly();
         assert!(count(&stopped, "accept_failed") > 0);
         assert_eq!(count(&stopped, "accepted"), count(&stopped, "closed"));
+        assert_eq!(count(&stopped, "fibers_begun"), count(&stopped, "fibers_ended"));
+    }
+
+    #[test]
+    fn a_loop_sleeps_while_deferred_connections_wait_for_stacks() {
+        const CROWD: usize = 600;
+        let root = Root::with_hello();
+        let served = root.path().to_str().unwrap();
+        let arguments = [&[WEIR, "serve", served, "--listen", "127.0.0.1:0"], &ON_DEMAND[..]];
+        let stacks = ["--arch-option", "stack-kib=1024", "--bench-endpoints"];
+        let newest = ["--accept-policy", "codel", "--delay-target", "1ms", "--controls-off"];
+        let others = ["backlog,syn-filter,stale,close"];
+        let arguments = [&arguments.concat()[..], &stacks, &newest, &others].concat();
+        // Address space for some hundred stacks of a mebibyte.
+        let script = "ulimit -v 500000; exec \"$@\"";
+        let server = Server::start_in_shell(script, Stdio::null(), &arguments);
+        server.signal(Signal::STOP);
+        until("it is stopped", || is_stopped(server.id()));
+        // While the first are served, the others grow old: those are deferred.
+        let connect = |nth| {
+            let mut client = server.connect();
+            let target = if nth < 10 { "/.weir/burn?us=10000" } else { "/hello.txt" };
+            client.send(request("GET", target, &[]));
+            client
+        };
+        let mut crowd: Vec<_> = (0..CROWD).map(connect).collect();
+        server.signal(Signal::CONT);
+        until("all were accepted", || {
+            server.signal(Signal::USR1);
+            counted_so_far(&server, "accepted") == Some(CROWD as u64)
+        });
+        let before = sleeps_of(server.id(), "weir-0");
+        until("the loop sleeps", || sleeps_of(server.id(), "weir-0") >= before + 3);
+        // What is given back is used at once.
+        crowd.drain(..CROWD / 3 * 2);
+        for client in &mut crowd {
+            assert_eq!(client.reply().text(), "hello");
+        }
+        drop(crowd);
+        let stopped = server.stop_cleanly();
+        assert!(count(&stopped, "fibers_max") < CROWD as u64);
+        assert_eq!((count(&stopped, "accept_failed"), count(&stopped, "end_failed")), (0, 0));
         assert_eq!(count(&stopped, "fibers_begun"), count(&stopped, "fibers_ended"));
     }
 

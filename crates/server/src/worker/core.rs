@@ -83,6 +83,9 @@ pub(crate) struct LoopCore<C> {
     pub(crate) paused_until_ns: Option<u64>,
     /// Connections accepted and deferred until there is time, newest at the back.
     pub(crate) deferred: Deferred<Token>,
+    /// Time before which none of them is served, because what serving takes is used up, unless some
+    /// is given back, nanoseconds; `None` while there is some.
+    pub(crate) deferred_until_ns: Option<u64>,
     /// True if an accept-phase of this iteration left connections pending, newer than those
     /// deferred.
     pub(crate) accepts_pending: bool,
@@ -154,6 +157,7 @@ impl<C> LoopCore<C> {
             eviction_cursor: 0,
             paused_until_ns: None,
             deferred: Deferred::default(),
+            deferred_until_ns: None,
             accepts_pending: false,
             accepts_all: false,
             slept_ns: 0,
@@ -349,9 +353,11 @@ impl<C> LoopCore<C> {
     }
 
     /// Returns how long the next wait may sleep: until something is due, and not at all while
-    /// connections are deferred.
+    /// connections are deferred that could be served.
     pub(crate) fn sleep_max(&self) -> Option<Duration> {
-        if self.deferred.is_empty() { self.due_in() } else { Some(Duration::ZERO) }
+        let until = || self.time_until(self.deferred_until_ns.unwrap_or(0));
+        let deferred = (!self.deferred.is_empty()).then(until);
+        [self.due_in(), deferred].into_iter().flatten().min()
     }
 
     /// Returns the time until something is due by the clock; `None` if nothing is.
@@ -360,7 +366,11 @@ impl<C> LoopCore<C> {
             .into_iter()
             .flatten()
             .min()
-            .map(|due_ns| Duration::from_nanos(due_ns.saturating_sub(self.context.now_ns())))
+            .map(|due_ns| self.time_until(due_ns))
+    }
+
+    fn time_until(&self, due_ns: u64) -> Duration {
+        Duration::from_nanos(due_ns.saturating_sub(self.context.now_ns()))
     }
 
     /// Returns when something other than a connection's deadline is due: a policy, log lines,

@@ -21,6 +21,9 @@ use crate::worker::listener::Listener;
 use crate::worker::phase_times::LoopPhase;
 use crate::worker::{Model, Worker};
 
+/// Pause after which the kernel is asked again for a stack that it had no memory for, nanoseconds.
+const STACK_PAUSE_NS: u64 = 100_000_000;
+
 /// A connection to be served by a fiber.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Task {
@@ -287,6 +290,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
     /// Counts a fiber that has ended, and takes back its stack.
     pub(super) fn fiber_ended(&mut self, stack: FiberStack) {
         self.core.context.counters.fibers_ended.one();
+        self.core.deferred_until_ns = None;
         self.model.stacks.give_back(stack);
     }
 
@@ -356,10 +360,17 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
     }
 
     /// Returns whether a deferred connection can be served now: handshakes have not used up their
-    /// share of the iteration, and there is a stack. A pause in accepting does not matter to it: it
-    /// has its slot and its descriptor, which others may wait for.
+    /// share of the iteration, and there is a stack. Without one the loop may sleep until one is
+    /// given back, or until the kernel is asked again. A pause in accepting does not matter to the
+    /// connection: it has its slot and its descriptor, which others may wait for.
     pub(super) fn may_serve_deferred(&mut self) -> bool {
-        !self.core.context.tls_budget.is_spent() && self.model.stacks.has_one()
+        if self.core.context.tls_budget.is_spent() {
+            return false;
+        }
+        let has_one = self.model.stacks.has_one();
+        let later_ns = self.core.context.now_ns() + STACK_PAUSE_NS;
+        self.core.deferred_until_ns = (!has_one).then_some(later_ns);
+        has_one
     }
 
     /// Returns a listener with a pending connection, each once per iteration.
