@@ -355,11 +355,14 @@ impl<W: PartialEq> Cache<W> {
 
     /// Changes what a key has; the lock of the flights is held.
     fn change(&self, key: &[u8], change: impl FnOnce(&mut Slot)) {
-        let mut slot = self.slots.peek(key).unwrap_or_default();
+        let old = self.slots.peek(key);
+        // The value that the new one replaces is reported like those evicted.
+        let replaced = u64::from(old.is_some());
+        let mut slot = old.unwrap_or_default();
         change(&mut slot);
         let mut evicted = 0;
         self.slots.insert_with_lifecycle(key.into(), slot, &mut evicted);
-        self.evicted.fetch_add(evicted, Ordering::Relaxed);
+        self.evicted.fetch_add(evicted.saturating_sub(replaced), Ordering::Relaxed);
     }
 }
 

@@ -157,6 +157,15 @@ fn what_is_stored_and_what_is_on_its_way_is_bounded() {
 }
 
 #[test]
+fn a_reply_that_takes_the_place_of_another_evicts_nothing() {
+    let cache = cache(1 << 20);
+    for _ in 0..3 {
+        put(&cache, b"k", &reply("", FRESH));
+    }
+    assert_eq!(cache.totals().evicted, 0);
+}
+
+#[test]
 fn a_cache_gives_back_as_much_as_is_asked_and_then_has_room_again() {
     let cache = cache(1 << 20);
     let fill = || {
