@@ -6,7 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::Value;
 
+use weir_tests::load::load;
 use weir_tests::origin::{After, Gate, Received};
 use weir_tests::wait::until;
 use weir_tests::{Client, Origin, Reply, Root, Server, Setup, mechanisms, request, suite};
@@ -16,6 +18,7 @@ use crate::WEIR;
 suite! {
     every_forwarding_architecture:
     many_who_ask_at_once_make_one_request,
+    each_of_many_reloads_at_once_is_validated_and_answered_from_the_cache,
     a_client_that_leaves_takes_the_reply_from_nobody,
     a_client_that_ends_its_side_and_waits_for_another_s_reply_gets_it,
     a_stale_reply_is_sent_while_it_is_validated,
@@ -149,6 +152,60 @@ fn who_follows_a_reply_that_is_not_stored_goes_on_by_himself() {
     assert_eq!(origin.received().len(), 10);
     // From now on nobody waits.
     assert_eq!(status(&server.get("/")), "weir; fwd=bypass");
+}
+
+fn each_of_many_reloads_at_once_is_validated_and_answered_from_the_cache(setup: &Setup) {
+    let gate = Gate::default();
+    let at_origin = gate.clone();
+    let origin = Origin::start(move |received| {
+        if !is_conditional(received) {
+            return reply_with("ETag: \"v\"\r\nCache-Control: max-age=60\r\n", b"same");
+        }
+        at_origin.pass();
+        b"HTTP/1.1 304 Not Modified\r\nETag: \"v\"\r\n\r\n".to_vec()
+    });
+    let options = [&CACHE[..], &["--workers", "2", "--max-in-flight", "inf"]].concat();
+    let server = setup.proxy(&[&origin.url()], &options);
+    assert_eq!(server.get("/").text(), "same");
+    let mut clients: Vec<Client> = (0..20).map(|_| server.connect()).collect();
+    let reload = request("GET", "/", &["Cache-Control: no-cache"]);
+    clients.iter_mut().for_each(|client| client.send(&reload));
+    until("all are at the origin together", || origin.received().len() == 21);
+    gate.open();
+    for reply in clients.iter_mut().map(Client::reply) {
+        assert_eq!((reply.status, reply.text()), (200, "same".into()));
+        assert!(status(&reply).starts_with("weir; fwd=request; fwd-status=304"));
+    }
+    assert!(origin.received()[1..].iter().all(is_conditional));
+    let stats = server.stop_cleanly().stats()["total"].clone();
+    let of = |name: &str| stats[name].as_u64().unwrap();
+    assert_eq!((of("proxy_cache_revalidated"), of("proxy_cache_collapsed")), (20, 0));
+}
+
+#[test]
+fn a_load_of_reloads_has_the_origin_validate_each() {
+    let root = Root::with_hello();
+    let origin = Server::start(WEIR, &[], &root);
+    let upstream = format!("http://{}", origin.authority());
+    let server = Server::proxy(WEIR, &[&upstream], &[&CACHE[..], &["--keep-idle=0"]].concat());
+    let url = format!("http://{}/hello.txt", server.authority());
+    assert_eq!(load(WEIR, "--quiet --timeout 20s --num 1", &url).count("replies"), 1);
+    until("it is stored", || server.new_report()["total"]["proxy_cache_stored"] == 1);
+    let options = "--quiet --timeout 20s --closed 16 --num 400 --header Cache-Control:no-cache";
+    let ran = load(WEIR, options, &url);
+    assert_eq!((ran.count("replies"), ran.count("errors")), (400, 0));
+    assert_eq!(ran.json["counts"]["statuses"]["2xx"], 400);
+    let (at_proxy, at_origin) = (server.stop_cleanly().stats(), origin.stop_cleanly().stats());
+    let count = |stats: &Value, name: &str| stats["total"][name].as_u64().unwrap();
+    for (name, expected) in [
+        ("proxy_cache_revalidated", 400),
+        ("proxy_cache_collapsed", 0),
+        ("proxy_cache_stored", 1),
+        ("proxy_cache_hits", 0),
+    ] {
+        assert_eq!(count(&at_proxy, name), expected, "{name}");
+    }
+    assert_eq!((count(&at_origin, "status_2xx"), count(&at_origin, "status_3xx")), (1, 400));
 }
 
 fn a_client_that_leaves_takes_the_reply_from_nobody(setup: &Setup) {

@@ -44,6 +44,7 @@ pub(super) const ALLOWED: AllowList = AllowList {
         ("--burst-length", ValueShape::Number),
         ("--close", ValueShape::OneOf(&["server", "client", "reset"])),
         ("--deadline", ValueShape::Quantity),
+        ("--header", ValueShape::OneOf(&["Cache-Control:no-cache"])),
         ("--http", ValueShape::OneOf(&["1.0", "1.1"])),
         ("--max-conns", ValueShape::Number),
         ("--mb", ValueShape::Number),

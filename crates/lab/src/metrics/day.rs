@@ -12,29 +12,54 @@ use super::metric::metrics;
 use crate::experiment::CpuMode;
 use crate::record::{DaySample, Point};
 
+/// Part of the mean rate from which the samples of `day.above` are: the paper leaves out those below
+/// 20 requests per second, of a day with 30 on average (its tables 3 and 5).
+const ABOVE: f64 = 2.0 / 3.0;
+
 metrics! {
     "day.idle_slope", "idle time per request rate", "%/(1/s)",
-        |p| Some(line(p, CpuMode::Idle)?.slope),
+        |p| Some(line(p, CpuMode::Idle, 0.0)?.slope),
         "Change of the share of its processors' time that the server's processes leave, for each \
          request per second more: linear regression over a day's samples";
     "day.idle_zero_rate", "request rate with no idle time left", "requests/s",
-        |p| line(p, CpuMode::Idle)?.x_intercept(),
+        |p| line(p, CpuMode::Idle, 0.0)?.x_intercept(),
         "Where the line through these shares reaches 0 (X-intercept)";
     "day.idle_correlation", "idle time and request rate, correlation", "",
-        |p| Some(line(p, CpuMode::Idle)?.correlation),
+        |p| Some(line(p, CpuMode::Idle, 0.0)?.correlation),
         "Correlation coefficient of that share and the request rate over a day's samples";
     "day.kernel_slope", "kernel time per request rate", "%/(1/s)",
-        |p| Some(line(p, CpuMode::Kernel)?.slope),
+        |p| Some(line(p, CpuMode::Kernel, 0.0)?.slope),
         "The same slope of the system time of the server's processes";
     "day.kernel_correlation", "kernel time and request rate, correlation", "",
-        |p| Some(line(p, CpuMode::Kernel)?.correlation),
+        |p| Some(line(p, CpuMode::Kernel, 0.0)?.correlation),
         "Correlation coefficient of system time and request rate";
     "day.user_slope", "user time per request rate", "%/(1/s)",
-        |p| Some(line(p, CpuMode::User)?.slope),
+        |p| Some(line(p, CpuMode::User, 0.0)?.slope),
         "The same slope of the user time of the server's processes";
     "day.user_correlation", "user time and request rate, correlation", "",
-        |p| Some(line(p, CpuMode::User)?.correlation),
+        |p| Some(line(p, CpuMode::User, 0.0)?.correlation),
         "Correlation coefficient of user time and request rate";
+    "day.above.idle_slope", "idle time per request rate, busy samples", "%/(1/s)",
+        |p| Some(line(p, CpuMode::Idle, ABOVE)?.slope),
+        "The same slope of idle time, of the samples with two thirds of their mean rate or more";
+    "day.above.idle_zero_rate", "request rate with no idle time left, busy samples", "requests/s",
+        |p| line(p, CpuMode::Idle, ABOVE)?.x_intercept(),
+        "Where the line through these reaches 0";
+    "day.above.idle_correlation", "idle time and request rate, correlation, busy samples", "",
+        |p| Some(line(p, CpuMode::Idle, ABOVE)?.correlation),
+        "Correlation coefficient of idle time and request rate, of these samples";
+    "day.above.kernel_slope", "kernel time per request rate, busy samples", "%/(1/s)",
+        |p| Some(line(p, CpuMode::Kernel, ABOVE)?.slope),
+        "Slope of system time, of these samples";
+    "day.above.kernel_correlation", "kernel time and request rate, correlation, busy samples", "",
+        |p| Some(line(p, CpuMode::Kernel, ABOVE)?.correlation),
+        "Correlation coefficient of system time and request rate, of these samples";
+    "day.above.user_slope", "user time per request rate, busy samples", "%/(1/s)",
+        |p| Some(line(p, CpuMode::User, ABOVE)?.slope),
+        "Slope of user time, of these samples";
+    "day.above.user_correlation", "user time and request rate, correlation, busy samples", "",
+        |p| Some(line(p, CpuMode::User, ABOVE)?.correlation),
+        "Correlation coefficient of user time and request rate, of these samples";
     "day.request_rate_max", "request rate, highest sample", "requests/s",
         |p| most(p, |sample| sample.request_rate),
         "Requests per second in the busiest sample of a day";
@@ -43,8 +68,11 @@ metrics! {
         "The most connections that were open at the end of a sample";
 }
 
-fn line(point: &Point, mode: CpuMode) -> Option<Line> {
-    let samples = point.samples.iter();
+/// Returns the line through the samples with at least a part of their mean rate.
+fn line(point: &Point, mode: CpuMode, part: f64) -> Option<Line> {
+    let rates = point.samples.iter().map(|sample| sample.request_rate);
+    let rate_min = part * rates.sum::<f64>() / point.samples.len() as f64;
+    let samples = point.samples.iter().filter(|sample| sample.request_rate >= rate_min);
     Line::fit(
         &samples.map(|sample| (sample.request_rate, sample.percent(mode))).collect::<Vec<_>>(),
     )
@@ -70,6 +98,7 @@ impl DaySample {
 mod tests {
     use crate::measure::fixtures;
     use crate::metrics::value;
+    use crate::record::DaySample;
 
     #[test]
     fn slopes_are_of_the_samples() {
@@ -83,6 +112,21 @@ mod tests {
         assert!(near(of(&point, "day.user_correlation"), 1.0));
         assert_eq!(of(&point, "day.request_rate_max"), Some(3000.0));
         assert_eq!(of(&point, "day.open_max"), Some(300.0));
+        // Two thirds of the mean rate are 1166.7 requests per second then.
+        let idle = DaySample { request_rate: 999.0, open: 0.0, user: 0.9, system: 0.0 };
+        point.samples.push(idle);
+        assert!(of(&point, "day.user_slope") < Some(0.0));
+        for (metric, wanted) in [
+            ("day.above.idle_slope", -0.02),
+            ("day.above.idle_zero_rate", 5000.0),
+            ("day.above.idle_correlation", -1.0),
+            ("day.above.kernel_slope", 0.015),
+            ("day.above.kernel_correlation", 1.0),
+            ("day.above.user_slope", 0.005),
+            ("day.above.user_correlation", 1.0),
+        ] {
+            assert!(near(of(&point, metric), wanted), "{metric}");
+        }
         point.samples.clear();
         assert_eq!(of(&point, "day.idle_slope"), None);
         assert_eq!(of(&point, "day.open_max"), None);

@@ -138,6 +138,8 @@ mod tests {
         }
         let load = generators::allow_list(Generator::Weir);
         assert!(allows(load, &["--background-rate", "3000", "--mb=5", "--deadline", "0.5s"]));
+        assert!(allows(load, &["--header", "Cache-Control:no-cache"]));
+        assert!(!allows(load, &["--header", "Host:elsewhere"]));
         for bad in ["--json", "--each", "--ndjson", "--hdr-log", "--body", "--replay", "--wlog"] {
             assert!(!allows(load, &[bad, "x"]), "{bad}");
         }
