@@ -79,7 +79,17 @@ impl WorkerSpec {
         }
     }
 
-    fn build<W: RunWorker>(mut self) -> Result<W, Error> {
+    fn build<W: RunWorker>(self) -> Result<W, Error> {
+        let (parts, confinement) = self.prepare()?;
+        let worker =
+            W::start(parts).map_err(|error| Error(format!("cannot start a loop: {error}")))?;
+        confinement.seal()?;
+        Ok(worker)
+    }
+
+    /// Makes what a worker of any architecture is built of. Apart from `build`, which is compiled
+    /// for every architecture and mechanism, it is in the program once.
+    fn prepare(mut self) -> Result<(WorkerParts, Confinement), Error> {
         let config = Arc::clone(&self.config);
         setup::pin(self.index, &config)?;
         self.confinement.enter(Task::Serve)?;
@@ -95,9 +105,7 @@ impl WorkerSpec {
             let now_ns = context.read_clock_ns();
             Box::new(Upstreams::new(shared, config, index, waker, now_ns))
         });
-        let worker = W::start(WorkerParts { context, sockets, control, publisher, open_max })
-            .map_err(|error| Error(format!("cannot start a loop: {error}")))?;
-        confinement.seal()?;
-        Ok(worker)
+        let parts = WorkerParts { context, sockets, control, publisher, open_max };
+        Ok((parts, confinement))
     }
 }
