@@ -1,14 +1,13 @@
 //! Compresses what the lab carries: the files of the experiments, and plotly.js, taken out of the
-//! crate that bundles it and packed as pages carry it. Only its text is wanted: as a dependency of
-//! the build script, the crate is neither optimised nor part of the binary.
+//! crate that bundles it. Only its text is wanted: as a dependency of the build script, the crate
+//! is neither optimised nor part of the binary.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 
-use flate2::{Compression, GzBuilder};
+use brotli::enc::BrotliEncoderParams;
 use plotly::Plot;
 
 const EXPERIMENTS: &str = "../../experiments";
@@ -19,8 +18,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = std::env::var_os("OUT_DIR").ok_or("no OUT_DIR")?;
     let mut texts = BTreeMap::new();
     collect(Path::new(EXPERIMENTS), &mut texts)?;
-    pack(&Path::new(&out).join("experiments.json.gz"), &serde_json::to_vec(&texts)?)?;
-    pack(&Path::new(&out).join("plotly.min.js.gz"), plotly_js()?.as_bytes())
+    pack(&Path::new(&out).join("experiments.json.br"), &serde_json::to_vec(&texts)?)?;
+    pack(&Path::new(&out).join("plotly.min.js.br"), plotly_js()?.as_bytes())
 }
 
 /// Adds the texts of the files in `dir` and the folders within, by their paths in the experiments.
@@ -37,10 +36,19 @@ fn collect(dir: &Path, texts: &mut BTreeMap<String, String>) -> Result<(), Box<d
     Ok(())
 }
 
+/// Writes bytes compressed: best where the program is built for size, which takes a minute,
+/// and fast where it is built often.
 fn pack(path: &Path, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
-    let mut packer = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
-    packer.write_all(bytes)?;
-    Ok(fs::write(path, packer.finish()?)?)
+    let for_size = matches!(std::env::var("OPT_LEVEL").as_deref(), Ok("s" | "z"));
+    let params = BrotliEncoderParams {
+        quality: if for_size { 11 } else { 2 },
+        lgwin: 24,
+        size_hint: bytes.len(),
+        ..Default::default()
+    };
+    let mut packed = Vec::new();
+    brotli::BrotliCompress(&mut &*bytes, &mut packed, &params)?;
+    Ok(fs::write(path, packed)?)
 }
 
 fn plotly_js() -> Result<String, Box<dyn Error>> {

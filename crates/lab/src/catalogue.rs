@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use flate2::read::GzDecoder;
+use brotli::Decompressor;
 
 use crate::experiment::Experiment;
 use crate::paper::Paper;
 
 /// The files of the experiments and papers, compressed: their texts by their paths.
-const BUILT_IN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/experiments.json.gz"));
+const BUILT_IN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/experiments.json.br"));
 
 /// The folder of the papers' files within the experiments.
 const PAPERS: &str = "papers/";
@@ -82,7 +82,8 @@ pub fn of_paper(key: &str) -> Result<Vec<Entry>, String> {
 pub fn texts() -> &'static BTreeMap<String, String> {
     static TEXTS: OnceLock<BTreeMap<String, String>> = OnceLock::new();
     // What the build packed can be unpacked: a test looks.
-    TEXTS.get_or_init(|| serde_json::from_reader(GzDecoder::new(BUILT_IN)).unwrap_or_default())
+    let unpack = || serde_json::from_reader(Decompressor::new(BUILT_IN, 1 << 16));
+    TEXTS.get_or_init(|| unpack().unwrap_or_default())
 }
 
 /// Returns the keys of the papers, sorted.
