@@ -140,13 +140,17 @@ fn changelog(release: &Release) -> String {
     format!("{changes}\n -- {MAINTAINER}  {date}\n")
 }
 
-/// Returns the newest version of the C library whose symbols a program asks for; `None`: none, so
-/// that it needs no library.
+/// Returns the oldest version of the C library that a program can do with: that of the newest
+/// symbol it asks for, or the one that knows its packed relocations. `None`: it needs no library.
 fn libc_version(program: &[u8]) -> Option<(u32, u32)> {
     const NAME: &[u8] = b"GLIBC_";
+    const PACKED_RELOCATIONS: &[u8] = b"ABI_DT_RELR\0";
     let places = program.windows(NAME.len()).enumerate().filter(|(_, part)| *part == NAME);
     let versions = places.filter_map(|(at, _)| {
         let rest = &program[at + NAME.len()..];
+        if rest.starts_with(PACKED_RELOCATIONS) {
+            return Some((2, 36));
+        }
         let end = rest.iter().position(|byte| !byte.is_ascii_digit() && *byte != b'.')?;
         let text = std::str::from_utf8(&rest[..end]).ok()?;
         let mut numbers = text.split('.').map(str::parse);
@@ -180,6 +184,7 @@ mod tests {
     fn the_newest_symbol_says_which_library_is_needed() {
         let program = b"..GLIBC_2.2.5\0GLIBC_2.34\0GLIBC_2.9\0GLIBC_PRIVATE\0";
         assert_eq!(libc_version(program), Some((2, 34)));
+        assert_eq!(libc_version(b"GLIBC_2.34\0GLIBC_ABI_DT_RELR\0"), Some((2, 36)));
         assert_eq!(libc_version(b"no library"), None);
     }
 
