@@ -185,9 +185,12 @@ fn each_of_many_reloads_at_once_is_validated_and_answered_from_the_cache(setup: 
 #[test]
 fn a_load_of_reloads_has_the_origin_validate_each() {
     let root = Root::with_hello();
-    let origin = Server::start(WEIR, &[], &root);
+    // Neither refuses any.
+    let preset = ["--preset", "accept1"];
+    let origin = Server::start(WEIR, &preset, &root);
     let upstream = format!("http://{}", origin.authority());
-    let server = Server::proxy(WEIR, &[&upstream], &[&CACHE[..], &["--keep-idle=0"]].concat());
+    let options = [&CACHE[..], &preset, &["--keep-idle=0", "--max-in-flight=inf"]].concat();
+    let server = Server::proxy(WEIR, &[&upstream], &options);
     let url = format!("http://{}/hello.txt", server.authority());
     assert_eq!(load(WEIR, "--quiet --timeout 20s --num 1", &url).count("replies"), 1);
     until("it is stored", || server.new_report()["total"]["proxy_cache_stored"] == 1);

@@ -12,8 +12,8 @@ use super::metric::metrics;
 use crate::experiment::CpuMode;
 use crate::record::{DaySample, Point};
 
-/// Part of the mean rate from which the samples of `day.above` are: the paper leaves out those below
-/// 20 requests per second, of a day with 30 on average (its tables 3 and 5).
+/// Part of the mean rate from which on the samples of `day.above` are: the paper leaves out those
+/// below 20 requests per second, of a day with 30 on average (its tables 3 and 5).
 const ABOVE: f64 = 2.0 / 3.0;
 
 metrics! {
