@@ -279,8 +279,8 @@ impl Upstreams {
     }
 
     /// Returns a connection to a server of an upstream, for one client: one that is kept, if there
-    /// is one that it may have, or a new one on which a connect has begun. A server that there is no
-    /// address for is passed over.
+    /// is one that it may have, or a new one on which a connect has begun. A server without an
+    /// address here is passed over.
     ///
     /// # Errors
     /// No server can be reached now: connect(2), socket(2).
