@@ -43,12 +43,7 @@ pub(super) fn exchange(
 
 fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
     let (now_ns, client) = (context.now_ns(), context.serving);
-    let reuse = match forward.attempts {
-        0 if forward.exchange.is_harmless() => Reuse::Repeatable,
-        0 => Reuse::Looked,
-        // If the one before had ended, so may others have.
-        _ => Reuse::Never,
-    };
+    let reuse = reuse_for(forward.attempts, forward.exchange.is_harmless());
     forward.attempts += 1;
     forward.moved_ns = now_ns;
     let Some(upstreams) = &mut context.upstreams else { return Err(Failure::Unreachable) };
@@ -59,6 +54,16 @@ fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Fai
         _ => Failure::Unreachable,
     })?);
     Ok(())
+}
+
+/// Returns which kept connections a request may have after so many attempts.
+fn reuse_for(attempts: u8, is_harmless: bool) -> Reuse {
+    match attempts {
+        0 if is_harmless => Reuse::Repeatable,
+        0 => Reuse::Looked,
+        // If the one before had ended, so may others have.
+        _ => Reuse::Never,
+    }
 }
 
 /// Sends what there is of the request. Returns whether any was sent.
@@ -196,15 +201,20 @@ pub(super) fn receive_reply(
     Ok(true)
 }
 
-/// Records that a reply has left its connection empty. One that has no content by rule may be
-/// followed by some all the same, such as that of HEAD, so that one is looked for.
+/// Records that a reply has left its connection empty, if nothing can follow it.
 fn note_emptied(forward: &Forward, slot: u32, context: &mut WorkerContext) {
-    let is_whole = forward.exchange.part() == ReplyPart::Done && forward.exchange.reply_bytes() > 0;
+    let is_over = is_over(forward.exchange.part(), forward.exchange.reply_bytes());
     let now_ns = context.now_ns();
     let server = context.upstreams.as_mut().and_then(|upstreams| upstreams.sockets.get(slot));
-    if let Some(server) = server.filter(|_| is_whole) {
-        server.emptied_ns = Some(now_ns);
+    if let Some(server) = server {
+        server.emptied_ns = is_over.then_some(now_ns);
     }
+}
+
+/// Returns whether nothing can follow a reply of which this has been received. One without content
+/// by rule, such as that of HEAD, has some all the same from servers that are wrong.
+fn is_over(part: ReplyPart, content_bytes: u64) -> bool {
+    part == ReplyPart::Done && content_bytes > 0
 }
 
 /// Returns where what comes next of a reply is appended, and how much of it there is room for.
@@ -305,5 +315,30 @@ pub(super) fn outcome_of(status: u16) -> Outcome {
         429 | 503 => Outcome::Refused,
         500.. => Outcome::Failed,
         _ => Outcome::Answered,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_request_that_can_be_repeated_has_a_connection_without_a_look() {
+        for (attempts, is_harmless, reuse) in [
+            (0, true, Reuse::Repeatable),
+            (0, false, Reuse::Looked),
+            (1, true, Reuse::Never),
+            (1, false, Reuse::Never),
+        ] {
+            assert_eq!(reuse_for(attempts, is_harmless), reuse);
+        }
+    }
+
+    #[test]
+    fn a_reply_without_content_may_not_be_over() {
+        assert!(is_over(ReplyPart::Done, 1));
+        assert!(!is_over(ReplyPart::Done, 0));
+        assert!(!is_over(ReplyPart::Body, 1));
+        assert!(!is_over(ReplyPart::Held, 0));
     }
 }

@@ -48,10 +48,10 @@ pub(crate) enum Reuse {
     /// None.
     Never,
     /// Those on which the server has said nothing and that it has not ended, as a look at the
-    /// socket shows: the request cannot be sent a second time.
+    /// socket shows, which costs a system call.
     Looked,
-    /// Those, and without a look the ones that a reply has left empty in this iteration: if a
-    /// server ends them behind its reply, the request is sent again. A look costs a system call.
+    /// Those, and without a look the ones that a reply has left empty in this iteration: if the
+    /// server ends one behind its reply, the request can be sent again.
     Repeatable,
 }
 

@@ -90,6 +90,12 @@ impl UpstreamSocket {
         read
     }
 
+    /// Returns whether a read that found nothing more found all that had come: TLS may have read an
+    /// end besides, and without a receive under way a ring leaves bytes in the socket.
+    fn shows_all(&self) -> bool {
+        self.tls.is_none() && self.ring.as_ref().is_none_or(|ring| ring.receive.is_some())
+    }
+
     /// Returns whether nothing has come from the server while no request was under way: neither a
     /// byte nor the end. Tickets and new keys of TLS are taken, and are nothing.
     pub(super) fn is_quiet(&mut self) -> bool {
@@ -313,7 +319,8 @@ impl Sockets {
         emptied_ns: Option<u64>,
     ) -> Option<u32> {
         let is_quiet = |socket: &mut UpstreamSocket| {
-            emptied_ns.is_some() && socket.emptied_ns == emptied_ns || socket.is_quiet()
+            let is_emptied = emptied_ns.is_some() && socket.emptied_ns == emptied_ns;
+            is_emptied && socket.shows_all() || socket.is_quiet()
         };
         let mut slot = self.idle[upstream][server].pop()?;
         while !is_quiet(self.get(slot)?) {
@@ -324,6 +331,7 @@ impl Sockets {
         socket.client = Some(client);
         socket.is_reused = true;
         socket.is_ready = false;
+        socket.emptied_ns = None;
         Some(slot)
     }
 
@@ -525,6 +533,25 @@ mod tests {
             // A look would find this.
             there.write_all(b"unasked").unwrap();
             assert_eq!(sockets.take_idle(0, 0, CLIENT, asked_ns).is_some(), is_taken);
+        }
+    }
+
+    #[test]
+    fn a_connection_on_a_ring_is_looked_at_while_the_ring_receives_nothing() {
+        for receive in [None, Some(1)] {
+            let mut sockets = Sockets::new(SlotSearch::Tree, std::iter::once(1));
+            sockets.use_ring();
+            let (here, mut there) = UnixStream::pair().unwrap();
+            let slot = sockets.add(here.into(), 0, 0, CLIENT, None);
+            let socket = sockets.get(slot).unwrap();
+            socket.emptied_ns = Some(7);
+            let ring = socket.ring.as_mut().unwrap();
+            ring.connected(None);
+            ring.receive = receive;
+            sockets.keep(slot, 7);
+            there.write_all(b"unasked").unwrap();
+            let taken = sockets.take_idle(0, 0, CLIENT, Some(7));
+            assert_eq!(taken.is_some(), receive.is_some());
         }
     }
 

@@ -364,12 +364,14 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
     /// given back, or until the kernel is asked again. A pause in accepting does not matter to the
     /// connection: it has its slot and its descriptor, which others may wait for.
     pub(super) fn may_serve_deferred(&mut self) -> bool {
+        self.core.deferred_until_ns = None;
         if self.core.context.tls_budget.is_spent() {
             return false;
         }
         let has_one = self.model.stacks.has_one();
-        let later_ns = self.core.context.now_ns() + STACK_PAUSE_NS;
-        self.core.deferred_until_ns = (!has_one).then_some(later_ns);
+        if !has_one && !self.core.deferred.is_empty() {
+            self.core.deferred_until_ns = Some(self.core.context.now_ns() + STACK_PAUSE_NS);
+        }
         has_one
     }
 
