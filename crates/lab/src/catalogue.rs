@@ -2,6 +2,7 @@
 //! validates them. Nothing here runs an experiment.
 
 use std::collections::BTreeMap;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -82,7 +83,11 @@ pub fn of_paper(key: &str) -> Result<Vec<Entry>, String> {
 pub fn texts() -> &'static BTreeMap<String, String> {
     static TEXTS: OnceLock<BTreeMap<String, String>> = OnceLock::new();
     // What the build packed can be unpacked: a test looks.
-    let unpack = || serde_json::from_reader(Decompressor::new(BUILT_IN, 1 << 16));
+    let unpack = || -> io::Result<BTreeMap<String, String>> {
+        let mut bytes = Vec::new();
+        Decompressor::new(BUILT_IN, 1 << 16).read_to_end(&mut bytes)?;
+        Ok(serde_json::from_slice(&bytes)?)
+    };
     TEXTS.get_or_init(|| unpack().unwrap_or_default())
 }
 

@@ -171,10 +171,12 @@ pub(super) fn of_two(
     let one = Resamples::new(top, bottom, ByZero::Infinite, seed)?;
     let two = Resamples::new(other_top, other_bottom, ByZero::Infinite, seed.wrapping_add(1))?;
     let value = one.few.value / two.few.value;
+    let ends = [one.few.low, one.few.high].map(|top| [top / two.few.low, top / two.few.high]);
+    let all = ends.as_flattened().iter();
     let few = Estimate {
         value,
-        low: (one.few.low / two.few.high).min(value),
-        high: (one.few.high / two.few.low).max(value),
+        low: all.clone().fold(value, |low, &end| low.min(end)),
+        high: all.fold(value, |high, &end| high.max(end)),
         n: one.few.n.min(two.few.n),
     };
     let drawn = one.medians.iter().zip(&two.medians).map(|(one, two)| one / two);
@@ -350,6 +352,10 @@ mod tests {
         let two = of(&[later(&[4.0, 5.0])]).unwrap().estimate;
         assert_eq!((two.low, two.high, two.n), (2.0 / 5.0, 2.1 / 4.0, 2));
         assert_eq!(of(&[later(&[])]), None);
+        // Drawn together, the same values would make 1 and nothing else.
+        let noisy = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let own = of_two((&[fixed(&noisy)], &[]), (&[later(&noisy)], &[])).unwrap().estimate;
+        assert!(own.low < 1.0 && own.value == 1.0 && own.high > 1.0, "{own:?}");
     }
 
     #[test]

@@ -22,7 +22,8 @@ pub struct Claim {
     /// Place in the paper's text.
     #[serde(rename = "where")]
     pub place: String,
-    /// The paper's number for `top / bottom` (or for `top`), where its text gives one.
+    /// The paper's number for `top / bottom` (or for `top`), divided by that of `than`, where its
+    /// text gives one.
     pub paper: Option<f64>,
     /// The experiment whose points judge the claim: `pariag-accept/one-packet`. Empty for a claim
     /// in an experiment's own file.
@@ -43,7 +44,7 @@ pub struct Claim {
     /// Upper bound: the claim holds below it.
     pub below: Option<f64>,
     /// Reason why the claim cannot be judged here. Excludes `experiment`, `sweep`, `top`, `bottom`,
-    /// `above` and `below`.
+    /// `than`, `above` and `below`.
     pub not_measurable: Option<String>,
     /// Id of the paper's claim whose effect is looked for under a changed condition. Only in an
     /// experiment's own file: a paper's file has no results.

@@ -123,7 +123,7 @@ fn engine() -> &'static str {
 /// Unpacks plotly.js from Brotli, which no script of a page can undo, and packs it as gzip, which
 /// is a third larger.
 fn repacked() -> io::Result<Vec<u8>> {
-    let mut packer = GzEncoder::new(Vec::new(), Compression::best());
+    let mut packer = GzEncoder::new(Vec::new(), Compression::default());
     io::copy(&mut Decompressor::new(ENGINE, 1 << 16), &mut packer)?;
     packer.finish()
 }
