@@ -1,9 +1,10 @@
 //! A server process: started, found by its ready line, signalled, stopped.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -317,6 +318,17 @@ pub fn attempt(command: &mut Command) -> Attempt {
             Attempt::Serves(Server { child, addresses, ready, stdout, stderr, stats, dir })
         }
     }
+}
+
+/// Copies a program, so that the copy can be started at once. By another process: a copy that this
+/// one has open for writing may be so in what a thread forks meanwhile, and is not started then
+/// (ETXTBSY, execve(2)).
+///
+/// # Panics
+/// When it cannot be copied.
+pub fn copy_program(program: &str, to: &Path) {
+    assert!(Command::new("cp").arg(program).arg(to).status().unwrap().success());
+    fs::set_permissions(to, Permissions::from_mode(0o755)).unwrap();
 }
 
 /// Runs a command that ends by itself.

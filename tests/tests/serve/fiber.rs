@@ -311,16 +311,16 @@ mod stacks {
         assert_eq!(count(&stopped, "fibers_begun"), count(&stopped, "fibers_ended"));
     }
 
-    const CROWD: usize = 600;
-
-    /// Starts a server that defers all but the newest connections, with `others` of its controls
-    /// switched off, and a crowd that it has fewer stacks for.
-    fn serve_crowd(root: &Root, others: &str) -> (Server, Vec<Client>) {
+    #[test]
+    fn a_loop_sleeps_while_deferred_connections_wait_for_stacks() {
+        const CROWD: usize = 600;
+        let root = Root::with_hello();
         let served = root.path().to_str().unwrap();
         let arguments = [&[WEIR, "serve", served, "--listen", "127.0.0.1:0"], &ON_DEMAND[..]];
         let stacks = ["--arch-option", "stack-kib=1024", "--bench-endpoints"];
         let newest = ["--accept-policy", "codel", "--delay-target", "1ms", "--controls-off"];
-        let arguments = [&arguments.concat()[..], &stacks, &newest, &[others]].concat();
+        let others = ["backlog,syn-filter,stale,close"];
+        let arguments = [&arguments.concat()[..], &stacks, &newest, &others].concat();
         // Address space for some hundred stacks of a mebibyte.
         let script = "ulimit -v 500000; exec \"$@\"";
         let server = Server::start_in_shell(script, Stdio::null(), &arguments);
@@ -333,15 +333,8 @@ mod stacks {
             client.send(request("GET", target, &[]));
             client
         };
-        let crowd: Vec<_> = (0..CROWD).map(connect).collect();
+        let mut crowd: Vec<_> = (0..CROWD).map(connect).collect();
         server.signal(Signal::CONT);
-        (server, crowd)
-    }
-
-    #[test]
-    fn a_loop_sleeps_while_deferred_connections_wait_for_stacks() {
-        let root = Root::with_hello();
-        let (server, mut crowd) = serve_crowd(&root, "backlog,syn-filter,stale,close");
         until("all were accepted", || {
             server.signal(Signal::USR1);
             counted_so_far(&server, "accepted") == Some(CROWD as u64)
@@ -358,18 +351,6 @@ mod stacks {
         assert!(count(&stopped, "fibers_max") < CROWD as u64);
         assert_eq!((count(&stopped, "accept_failed"), count(&stopped, "end_failed")), (0, 0));
         assert_eq!(count(&stopped, "fibers_begun"), count(&stopped, "fibers_ended"));
-    }
-
-    #[test]
-    fn connections_without_a_stack_grow_stale() {
-        let root = Root::with_hello();
-        let (server, crowd) = serve_crowd(&root, "backlog,syn-filter,close");
-        let before = sleeps_of(server.id(), "weir-0");
-        until("the loop sleeps", || sleeps_of(server.id(), "weir-0") >= before + 3);
-        drop(crowd);
-        // None was refused as if there had been time, which this looks at.
-        let stopped = server.stop_cleanly();
-        assert!(count(&stopped, "refused_stale") > 0);
     }
 
     #[test]

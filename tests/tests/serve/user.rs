@@ -11,7 +11,7 @@ use std::process::Command;
 use rustix::process::{Signal, geteuid};
 use weir_sys::user::User;
 use weir_tests::family::family_of;
-use weir_tests::server::{Attempt, attempt, run};
+use weir_tests::server::{Attempt, attempt, copy_program, run};
 use weir_tests::tls::{Authority, Issued, NAMES, VERSIONS};
 use weir_tests::wait::until;
 use weir_tests::{Client, Root, Server, Setup, suite};
@@ -359,8 +359,7 @@ fn without_the_privileges_to_change_the_user_it_is_refused_in_a_sentence() {
     let (root, _) = site();
     // The program is where the user does not reach it, perhaps.
     let program = root.outside().join("weir");
-    fs::copy(WEIR, &program).unwrap();
-    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    copy_program(WEIR, &program);
     let mut command = Command::new(&program);
     let (uid, gid) = User::find("nobody", None).unwrap().ids();
     command.uid(uid).gid(gid).arg("serve").arg(root.path());
@@ -377,8 +376,7 @@ fn a_check_tells_the_place_of_a_root_that_the_user_may_not_read() {
     }
     let (root, dir) = site();
     let (program, config) = (root.outside().join("weir"), root.outside().join("weir.toml"));
-    fs::copy(WEIR, &program).unwrap();
-    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    copy_program(WEIR, &program);
     let (www, dir) = (root.path().display(), dir.display());
     for (text, line) in [
         (format!("root = '{dir}'\n"), 1),

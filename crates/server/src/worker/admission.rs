@@ -226,7 +226,7 @@ impl<M: Model> Worker<M> {
         let decision = self.core.decision();
         // What grew old while the loop slept, or other programs had its processor, was not kept
         // waiting by others, and there is time for it.
-        let stale_ns = decision.stale_ns.filter(|_| !self.core.has_time());
+        let stale_ns = decision.stale_ns.filter(|_| !self.core.has_just_slept());
         let stale_before_ns = stale_ns.map_or(0, |stale_ns| began_ns.saturating_sub(stale_ns));
         while let Some(token) = self.core.deferred.pop_stale(stale_before_ns) {
             self.refuse_open(token, CloseReason::Stale);

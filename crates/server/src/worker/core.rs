@@ -325,15 +325,10 @@ impl<C> LoopCore<C> {
         self.context.now_ns() < self.woke_ns.saturating_add(target_ns)
     }
 
-    /// Returns whether what waits could have been served: the loop has just slept, and not for lack
-    /// of what serving takes.
-    pub(crate) fn has_time(&self) -> bool {
-        self.has_just_slept() && self.deferred_until_ns.is_none()
-    }
-
-    /// Records a refusal because of load. Counts it as a fault if there was time to serve.
+    /// Records a refusal because of load. Counts it as a fault if the loop has just slept, and so
+    /// had time to serve.
     pub(crate) fn note_refusal(&mut self) {
-        if self.has_time() {
+        if self.has_just_slept() {
             self.context.counters.refused_idle.one();
             debug_assert!(false, "a connection was refused while there was time");
         }
