@@ -1,6 +1,8 @@
-//! Processes and their children, as reported by `/proc`.
+//! Processes and their children, as reported by `/proc`; signals to them.
 
 use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Returns the parent of a process that has not ended.
 pub fn parent_of(pid: u32) -> Option<u32> {
@@ -36,6 +38,14 @@ pub fn sleeps_of(pid: u32, thread: &str) -> u64 {
         field(&status, "voluntary_ctxt_switches:")?.parse::<u64>().ok().filter(|_| is_named)
     });
     sleeps.sum()
+}
+
+/// Sends a signal to a process.
+///
+/// # Panics
+/// When there is no such process.
+pub fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
 }
 
 /// Returns the children of a process that have not ended: those of its threads, as listed in

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-use weir_tests::family::{children_of, is_stopped};
+use rustix::process::Signal;
+use weir_tests::family::{children_of, is_stopped, signal};
 use weir_tests::files::{noise, settle};
 use weir_tests::origin::reply;
 use weir_tests::server::run;
@@ -211,10 +211,6 @@ fn requests_on_connections_of_several_processes_are_one_clients() {
     assert_eq!(statuses, [200, 200, 200, 429]);
     assert!(open.iter_mut().all(|client| client.get("/hello.txt").status == 429));
     assert_eq!(server.stop_cleanly().stats()["total"]["refused_client_requests"], 5);
-}
-
-fn signal(process: u32, signal: Signal) {
-    kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
 }
 
 fn is_served(client: &mut Client) -> bool {

@@ -285,17 +285,20 @@ mod pool {
 mod stacks {
     use super::*;
 
+    /// Starts a server with address space for some hundred stacks.
+    fn serve_with_few_stacks(root: &Root, options: &[&str]) -> Server {
+        let served = root.path().to_str().unwrap();
+        let serve = [WEIR, "serve", served, "--listen", "127.0.0.1:0"];
+        let stacks = ["--arch-option", "stack-kib=1024"];
+        let arguments = [&serve[..], &ON_DEMAND, &stacks, options].concat();
+        Server::start_in_shell("ulimit -v 500000; exec \"$@\"", Stdio::null(), &arguments)
+    }
+
     #[test]
     fn running_out_of_stacks_is_survived() {
         let root = Root::with_hello();
-        let served = root.path().to_str().unwrap();
-        let arguments = [&[WEIR, "serve", served, "--listen", "127.0.0.1:0"], &ON_DEMAND[..]];
         // A policy that drops no connection, so that each is counted when it is closed.
-        let options = ["--arch-option", "stack-kib=1024", "--accept-policy", "limit"];
-        let arguments = [&arguments.concat()[..], &options].concat();
-        // Address space for some hundred stacks of a mebibyte.
-        let script = "ulimit -v 500000; exec \"$@\"";
-        let server = Server::start_in_shell(script, Stdio::null(), &arguments);
+        let server = serve_with_few_stacks(&root, &["--accept-policy", "limit"]);
         let mut crowd: Vec<_> = (0..1000).map(|_| server.connect()).collect();
         until("there was no stack", || server.stderr_so_far().contains("cannot accept"));
         let ask = |client: &mut Client| client.try_send(request("GET", "/hello.txt", &[]));
@@ -315,15 +318,9 @@ mod stacks {
     fn a_loop_sleeps_while_deferred_connections_wait_for_stacks() {
         const CROWD: usize = 600;
         let root = Root::with_hello();
-        let served = root.path().to_str().unwrap();
-        let arguments = [&[WEIR, "serve", served, "--listen", "127.0.0.1:0"], &ON_DEMAND[..]];
-        let stacks = ["--arch-option", "stack-kib=1024", "--bench-endpoints"];
-        let newest = ["--accept-policy", "codel", "--delay-target", "1ms", "--controls-off"];
-        let others = ["backlog,syn-filter,stale,close"];
-        let arguments = [&arguments.concat()[..], &stacks, &newest, &others].concat();
-        // Address space for some hundred stacks of a mebibyte.
-        let script = "ulimit -v 500000; exec \"$@\"";
-        let server = Server::start_in_shell(script, Stdio::null(), &arguments);
+        let newest = ["--accept-policy", "codel", "--delay-target", "1ms"];
+        let others = ["--controls-off", "backlog,syn-filter,stale,close", "--bench-endpoints"];
+        let server = serve_with_few_stacks(&root, &[&newest[..], &others].concat());
         server.signal(Signal::STOP);
         until("it is stopped", || is_stopped(server.id()));
         // While the first are served, the others grow old: those are deferred.

@@ -11,6 +11,7 @@ use std::thread;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use weir_server::stats::{Merge, TABLE};
+use weir_tests::family::{family_of, signal};
 use weir_tests::server::run;
 use weir_tests::wait::{until, until_ok};
 use weir_tests::{Client, Root, Server, Setup, Stopped, request, suite};
@@ -171,13 +172,13 @@ fn children_that_are_killed_leave_their_counts() {
     };
     let before = of_kernel();
     assert!(before.0 > Some(0), "{before:?}");
-    let masters = weir_tests::family::family_of(server.id());
+    let masters = family_of(server.id());
     let children = masters.iter().filter(|pid| {
         // The main process has its master as a child, and the master the children.
-        weir_tests::family::family_of(**pid).len() == 1
+        family_of(**pid).len() == 1
     });
     for child in children {
-        kill_process(Pid::from_raw(*child as i32).unwrap(), Signal::KILL).unwrap();
+        signal(*child, Signal::KILL);
     }
     until("their ends were noticed", || json(&server)["total"]["children_lost"] == 2);
     assert_eq!(json(&server)["total"]["replies"], 6);

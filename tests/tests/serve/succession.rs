@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::process::Signal;
-use weir_tests::server::run;
+use weir_tests::server::{copy_program, run};
 use weir_tests::tls_front::{FrontSettings, TlsFront};
 use weir_tests::wait::until;
 use weir_tests::{Address, Client, Origin, Root, Server, Setup, request, suite};
@@ -427,10 +427,12 @@ fn an_upgrade_starts_what_is_installed_and_a_reload_what_runs() {
     let install = |text: Option<&str>| {
         let new = folder.path().join("new");
         match text {
-            None => drop(fs::copy(WEIR, &new).unwrap()),
-            Some(text) => fs::write(&new, text).unwrap(),
+            None => copy_program(WEIR, &new),
+            Some(text) => {
+                fs::write(&new, text).unwrap();
+                fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+            }
         }
-        fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
         fs::rename(new, &installed).unwrap();
     };
     install(None);

@@ -4,8 +4,8 @@
 use std::process::Command;
 use std::thread;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
-use weir_tests::family::{children_of, parent_of};
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+use weir_tests::family::{children_of, parent_of, signal};
 use weir_tests::files::Served;
 use weir_tests::server::{Stopped, run};
 use weir_tests::wait::until;
@@ -310,7 +310,7 @@ mod processes {
     }
 
     fn kill(pid: u32) {
-        kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+        signal(pid, Signal::KILL);
     }
 
     fn has_died(server: &Server) -> bool {
