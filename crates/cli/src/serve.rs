@@ -92,8 +92,8 @@ pub(crate) fn check_file(
     let mut args: Vec<OsString> = ["weir", task, "--config"].iter().map(OsString::from).collect();
     args.push(file.into());
     args.extend(upstream.map(OsString::from));
-    let checked = checked(args, environment)?.ok_or("there is nothing to check")?;
-    let Checked { config, places, tables } = checked;
+    let Checked { config, places, tables } =
+        checked(args, environment)?.ok_or("there is nothing to check")?;
     weir_server::check(&config).map_err(|it| places.locate_at(it.option, &it.why))?;
     let listen: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
     let listen = listen.join(", ");

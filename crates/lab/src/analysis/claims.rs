@@ -1,6 +1,8 @@
 //! Judges the claims of a paper from measured points: a quantity, or its ratio to another within
 //! rounds, is compared with a bound. The verdict is computed from the interval alone.
 
+use std::iter;
+
 use super::estimate::{Compared, Side, common_rounds, of_sums, of_two};
 use super::figures::info;
 use super::labels;
@@ -243,22 +245,21 @@ fn measured(
     if let Some(why) = &claim.not_measurable {
         return Err(why.clone());
     }
-    let mut all = vec![Found::new(claim, study)?];
-    if let Some((other, study)) = than {
-        all.push(Found::new(other, study)?);
-    }
-    let compared = match &all[..] {
-        [own, other] => of_two((&own.tops, &own.bottoms), (&other.tops, &other.bottoms)),
-        _ => all[0].compared(),
+    let own = Found::new(claim, study)?;
+    let other = than.map(|(other, study)| Found::new(other, study)).transpose()?;
+    let compared = match &other {
+        Some(other) => of_two((&own.tops, &own.bottoms), (&other.tops, &other.bottoms)),
+        None => own.compared(),
     };
+    let both = || iter::once(&own).chain(&other);
     let Compared { estimate, undefined } = compared.ok_or_else(|| {
-        let without = all.iter().find(|found| found.compared().is_none());
-        missing(&without.unwrap_or(&all[0]).terms())
+        let without = both().find(|found| found.compared().is_none());
+        missing(&without.unwrap_or(&own).terms())
     })?;
-    if let Some(why) = all.iter().find_map(Found::same_points) {
+    if let Some(why) = both().find_map(Found::same_points) {
         return Err(why);
     }
-    let notes = all.iter().flat_map(Found::notes).chain([left_out(undefined)]);
+    let notes = both().flat_map(Found::notes).chain([left_out(undefined)]);
     Ok((estimate, listed(notes)))
 }
 

@@ -152,7 +152,6 @@ pub(super) fn receive_reply(
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
         Err(_) => return Err(if server.is_new { Failure::Unreachable } else { Failure::BrokeOff }),
     };
-    let is_emptied = !server.is_ready;
     if bytes == 0 {
         let is_new = server.is_new;
         return match forward.exchange.end(out) {
@@ -194,20 +193,18 @@ pub(super) fn receive_reply(
     if is_queued {
         context.counters.proxy_buffered_bytes.add((out.len() - before) as u64);
     }
-    if is_emptied {
-        note_emptied(forward, slot, context);
-    }
+    note_emptied(forward, slot, context);
     forward.check_copy(context);
     Ok(true)
 }
 
-/// Records that a reply has left its connection empty, if nothing can follow it.
+/// Records whether a reply has left its connection empty, and nothing can follow it.
 fn note_emptied(forward: &Forward, slot: u32, context: &mut WorkerContext) {
     let is_over = is_over(forward.exchange.part(), forward.exchange.reply_bytes());
     let now_ns = context.now_ns();
     let server = context.upstreams.as_mut().and_then(|upstreams| upstreams.sockets.get(slot));
     if let Some(server) = server {
-        server.emptied_ns = is_over.then_some(now_ns);
+        server.emptied_ns = (is_over && !server.is_ready).then_some(now_ns);
     }
 }
 

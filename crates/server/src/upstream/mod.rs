@@ -47,11 +47,11 @@ const PIPES_MAX: usize = 16;
 pub(crate) enum Reuse {
     /// None.
     Never,
-    /// Those on which the server has said nothing and that it has not ended, as a look at the
+    /// Connections on which the server has said nothing and that it has not ended, as a look at the
     /// socket shows, which costs a system call.
     Looked,
-    /// Those, and without a look the ones that a reply has left empty in this iteration: if the
-    /// server ends one behind its reply, the request can be sent again.
+    /// Connections that a look shows to be so, and without one those that a reply has left empty in
+    /// this iteration: if the server ends one behind its reply, the request can be sent again.
     Repeatable,
 }
 

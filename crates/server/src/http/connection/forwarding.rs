@@ -58,8 +58,7 @@ impl Connection {
         context.counters.refused_requests.one();
         let client = self.client.get().and_then(|client| client.address());
         let client = client.unwrap_or_else(|| self.peer.ip());
-        let cause = RefusalCause::Loop { upstream, passes: request.passes };
-        context.log_refusal(client, || cause);
+        context.log_refusal(client, || RefusalCause::Loop { upstream, passes: request.passes });
         self.refuse(Status::LOOP_DETECTED, Refused::Request(request), context)
     }
 
