@@ -3,12 +3,12 @@
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::escape;
 use super::record::rfc3339;
 use super::sink::Sink;
-use super::{STOP_WAIT, TELL_EVERY, untold};
+use super::{TELL_EVERY, untold};
 use crate::config::{Error, ErrorLog, LogEntry, LogLevel, ToWriter};
 use crate::sandbox::{Confinement, Task};
 
@@ -26,6 +26,7 @@ const FACILITY: u8 = 3;
 pub(crate) struct ErrorWriter {
     log: ErrorLog,
     ended: Receiver<()>,
+    stop_wait: Duration,
 }
 
 impl ErrorWriter {
@@ -36,6 +37,7 @@ impl ErrorWriter {
     /// confined.
     pub(crate) fn start(log: &ErrorLog, confinement: &Confinement) -> Result<Self, Error> {
         let sink = open(log)?;
+        let stop_wait = sink.stop_wait();
         let (messages, inbox) = sync_channel(MESSAGES_WAITING);
         let (end, ended) = sync_channel(0);
         let mut writer = Writer { log: log.clone(), sink, lost: 0, last_complaint: None };
@@ -45,13 +47,13 @@ impl ErrorWriter {
         };
         confinement.spawn(Task::Log, "weir-errors", run)?.map_err(|error| fail(&error))?;
         log.write_by(messages);
-        Ok(Self { log: log.clone(), ended })
+        Ok(Self { log: log.clone(), ended, stop_wait })
     }
 
     /// Has the messages that remain written, for a limited time. Later ones go to the terminal.
     pub(crate) fn stop(self) {
         self.log.close();
-        let _ = self.ended.recv_timeout(STOP_WAIT);
+        let _ = self.ended.recv_timeout(self.stop_wait);
     }
 }
 

@@ -24,8 +24,12 @@ pub(crate) use sink::Sink;
 const BATCH_BYTES: usize = 32 << 10;
 const BATCH_AGE_NS: u64 = 1_000_000_000;
 
-/// Maximum wait for the writer at the end.
+/// Maximum wait for the writer at the end where a log has a reader, who may have stopped.
 const STOP_WAIT: Duration = Duration::from_secs(2);
+
+/// Maximum wait for it where the log is on a disk, which may be busy but goes on. The process cannot
+/// end in the middle of such a write anyway, only without those that wait behind it.
+const STOP_WAIT_DISK: Duration = Duration::from_secs(20);
 
 /// Maximum wait for the writers to open the logs again.
 pub(crate) const REOPEN_WAIT: Duration = Duration::from_secs(2);
@@ -134,6 +138,7 @@ pub(crate) struct LogWriter {
     log: AccessLog,
     lost: Arc<AtomicU64>,
     ended: Receiver<()>,
+    stop_wait: Duration,
 }
 
 impl LogWriter {
@@ -145,6 +150,7 @@ impl LogWriter {
     ) -> Result<Self, Error> {
         let log = log.clone();
         let sink = Sink::open(&log.target).map_err(|error| fail(&error))?;
+        let stop_wait = sink.stop_wait();
         let (messages, inbox) = sync_channel(BATCHES_WAITING);
         let (end, ended) = sync_channel(0);
         let lost = Arc::new(AtomicU64::new(0));
@@ -156,7 +162,7 @@ impl LogWriter {
             drop(end);
         };
         confinement.spawn(Task::Log, "weir-log", run)?.map_err(|error| fail(&error))?;
-        Ok(Self { messages, log, lost, ended })
+        Ok(Self { messages, log, lost, ended, stop_wait })
     }
 
     /// Creates a loop's side of the log.
@@ -185,7 +191,7 @@ impl LogWriter {
     /// not delay a stop.
     pub(crate) fn stop(self) {
         drop(self.messages);
-        let _ = self.ended.recv_timeout(STOP_WAIT);
+        let _ = self.ended.recv_timeout(self.stop_wait);
     }
 }
 

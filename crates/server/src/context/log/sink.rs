@@ -2,16 +2,18 @@
 //! logger (RFC 5424) and systemd-journald (its native protocol), which take a datagram each.
 
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{error, fmt};
 
+use weir_sys::file::{self, Kind};
 use weir_sys::poll::{self, POLLOUT, PollFd};
-use weir_sys::{file, privileged};
+use weir_sys::privileged;
 
+use super::{STOP_WAIT, STOP_WAIT_DISK};
 use crate::config::LogTarget;
 
 /// Facility `daemon` and severity `informational` (RFC 5424 section 6.2.1).
@@ -81,6 +83,14 @@ impl Sink {
         poll::poll(&mut entry, Some(Duration::ZERO)).is_err() || entry[0].revents != 0
     }
 
+    /// Returns how long the end of a server waits for what is still to be written.
+    pub(super) fn stop_wait(&self) -> Duration {
+        match self {
+            Self::Stream(stream) if is_on_disk(stream.as_fd()) => STOP_WAIT_DISK,
+            _ => STOP_WAIT,
+        }
+    }
+
     /// Returns whether it is a socket, which may have to be connected again.
     pub(super) fn is_socket(&self) -> bool {
         !matches!(self, Self::Stream(_))
@@ -102,6 +112,10 @@ impl Sink {
             Self::Journal(socket) => send_all(socket, entries(batch).map(<[u8]>::to_vec)),
         }
     }
+}
+
+fn is_on_disk(fd: BorrowedFd<'_>) -> bool {
+    file::status(fd).is_ok_and(|status| status.kind == Kind::File)
 }
 
 /// Returns whether a log is a pipe, whose reader sees its end once nobody has it open.
