@@ -29,7 +29,7 @@ const STOP_WAIT: Duration = Duration::from_secs(2);
 
 /// Maximum wait for it where the log is on a disk, which may be busy but goes on. The process
 /// cannot end in the middle of such a write anyway, only without those that wait behind it.
-const STOP_WAIT_DISK: Duration = Duration::from_secs(20);
+const STOP_WAIT_DISK: Duration = Duration::from_secs(10);
 
 /// Maximum wait for the writers to open the logs again.
 pub(crate) const REOPEN_WAIT: Duration = Duration::from_secs(2);
