@@ -24,13 +24,6 @@ pub(crate) use sink::Sink;
 const BATCH_BYTES: usize = 32 << 10;
 const BATCH_AGE_NS: u64 = 1_000_000_000;
 
-/// Maximum wait for the writer at the end where a log has a reader, who may have stopped.
-const STOP_WAIT: Duration = Duration::from_secs(2);
-
-/// Maximum wait for it where the log is on a disk, which may be busy but goes on. The process
-/// cannot end in the middle of such a write anyway, only without those that wait behind it.
-const STOP_WAIT_DISK: Duration = Duration::from_secs(10);
-
 /// Maximum wait for the writers to open the logs again.
 pub(crate) const REOPEN_WAIT: Duration = Duration::from_secs(2);
 

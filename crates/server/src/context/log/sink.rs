@@ -13,11 +13,17 @@ use weir_sys::file::{self, Kind};
 use weir_sys::poll::{self, POLLOUT, PollFd};
 use weir_sys::privileged;
 
-use super::{STOP_WAIT, STOP_WAIT_DISK};
 use crate::config::LogTarget;
 
 /// Facility `daemon` and severity `informational` (RFC 5424 section 6.2.1).
 const PRIORITY: &str = "30";
+
+/// Maximum wait for the writer at the end where a log has a reader, who may have stopped.
+const STOP_WAIT: Duration = Duration::from_secs(2);
+
+/// Maximum wait for it where the log is on a disk, which may be busy but goes on. The process
+/// cannot end in the middle of such a write anyway, only without those that wait behind it.
+const STOP_WAIT_DISK: Duration = Duration::from_secs(10);
 
 /// A file, or an output of the process.
 pub(crate) trait Stream: Write + AsFd + Send {}
