@@ -320,9 +320,10 @@ mod memory {
     /// Returns the resident memory of a load that holds idle connections, all of which are open.
     fn resident_kb_with(idle: u64) -> u64 {
         let root = Root::with_hello();
+        let mut options = vec!["--listen", "https://127.0.0.1:0", "--tls-self-signed"];
+        options.extend(["--access-log", "-"]);
         // All are accepted, also where handshakes are slow.
-        let options = "--listen https://127.0.0.1:0 --tls-self-signed --accept-limit inf";
-        let options: Vec<_> = options.split(' ').chain(["--access-log", "-"]).collect();
+        options.extend(["--accept-limit", "inf"]);
         let server = Server::start(WEIR, &options, &root);
         let mut command = Command::new(WEIR);
         let options = "load --quiet --insecure --rate 20 --duration 600 --timeout 20s";
