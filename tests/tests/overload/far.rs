@@ -8,6 +8,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -212,11 +213,12 @@ fn connections_that_stay_open_make_nobody_seem_expensive() {
 /// their number.
 fn beside_forged(far: &RemoteLink, address: SocketAddr, per_ms: u32, run: impl FnOnce()) -> u32 {
     let SocketAddr::V4(to) = address else { panic!("{address}") };
-    let ends = std::sync::atomic::AtomicBool::new(false);
     thread::scope(|scope| {
-        let forger = scope.spawn(|| {
+        // A run that fails drops it as well.
+        let (runs, ended) = mpsc::channel::<()>();
+        let forger = scope.spawn(move || {
             let (began, mut sent) = (Instant::now(), 0_u32);
-            while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+            while ended.try_recv() == Err(TryRecvError::Empty) {
                 while sent < began.elapsed().as_millis() as u32 * per_ms {
                     sent += 1;
                     let ip = Ipv4Addr::from(0x0a59_0000 + sent % 0xffff);
@@ -228,7 +230,7 @@ fn beside_forged(far: &RemoteLink, address: SocketAddr, per_ms: u32, run: impl F
             sent
         });
         run();
-        ends.store(true, std::sync::atomic::Ordering::Relaxed);
+        drop(runs);
         forger.join().unwrap()
     })
 }
