@@ -56,6 +56,10 @@ pub struct Stopped {
     stats: Option<String>,
 }
 
+/// Options for tests in which several clients are served at once: a machine that stands still for a
+/// moment, or is busy with other tests, is no overload, and nobody is refused for having waited.
+pub const UNHURRIED: [&str; 2] = ["--delay-target", "1m"];
+
 impl Server {
     /// Starts `weir serve` on `root` with `options`. Unless they name a listener, it listens on a
     /// free port of 127.0.0.1. Returns when the server is ready.

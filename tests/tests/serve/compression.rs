@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::thread;
 
+use weir_tests::server::UNHURRIED;
 use weir_tests::wait::{TIMEOUT, until_within};
 use weir_tests::{Reply, Root, Server, Setup, suite};
 
@@ -195,7 +196,7 @@ fn head_names_the_form_that_get_has(setup: &Setup) {
 fn a_file_is_compressed_once_however_many_ask() {
     let (root, file) = (Root::new(), text(1, 100_000));
     root.write("a.html", &file);
-    let server = Server::start(WEIR, &["--workers", "4"], &root);
+    let server = Server::start(WEIR, &[UNHURRIED, ["--workers", "4"]].concat(), &root);
     thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| compressed(&server, "/a.html", "br", &file));

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::process::Signal;
-use weir_tests::server::{copy_program, run};
+use weir_tests::server::{UNHURRIED, copy_program, run};
 use weir_tests::tls_front::{FrontSettings, TlsFront};
 use weir_tests::wait::until;
 use weir_tests::{Address, Client, Origin, Root, Server, Setup, request, suite};
@@ -326,7 +326,7 @@ impl Drop for Ends<'_> {
 #[test]
 fn a_connection_that_waits_in_a_queue_is_served_by_the_successor() {
     let root = Root::with_hello();
-    let server = Server::start(WEIR, &["--workers", "4"], &root);
+    let server = Server::start(WEIR, &[UNHURRIED, ["--workers", "4"]].concat(), &root);
     // Its loops accept nothing now, and it still hears the signal once it goes on.
     server.signal(Signal::STOP);
     let mut waiting: Vec<Client> = (0..32).map(|_| server.connect()).collect();

@@ -7,7 +7,7 @@ use std::thread;
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use weir_tests::family::{children_of, parent_of, signal};
 use weir_tests::files::Served;
-use weir_tests::server::{Stopped, run};
+use weir_tests::server::{Stopped, UNHURRIED, run};
 use weir_tests::wait::until;
 use weir_tests::{Client, Root, Server, assert_same, request};
 
@@ -161,7 +161,7 @@ mod each_variant {
     fn the_counters_equal_what_the_clients_sent() {
         let root = Root::with_hello();
         for (arch, options) in VARIANTS {
-            let server = serve(arch, options, &root);
+            let server = serve(arch, &[&UNHURRIED[..], options].concat(), &root);
             thread::scope(|scope| {
                 for _ in 0..8 {
                     scope.spawn(|| {
