@@ -1,11 +1,23 @@
 //! Waiting for a condition. Not for showing that something is fast: the limit only turns a hang
 //! into a failure.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Time a test waits for anything before it counts as a hang.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Guard that sets a flag when it is dropped, by a failure as well: threads that look at the flag
+/// end, and so does the scope that waits for them.
+#[must_use]
+pub struct WhenDone<'a>(pub &'a AtomicBool);
+
+impl Drop for WhenDone<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Waits until `condition` holds; panics with `what` after [`TIMEOUT`].
 pub fn until(what: &str, condition: impl FnMut() -> bool) {

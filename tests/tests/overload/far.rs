@@ -9,14 +9,14 @@
 use std::io::{ErrorKind, Read, Write};
 use std::iter;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
-use std::sync::mpsc::{self, TryRecvError};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_sys::client;
 use weir_tests::load::{LoadRun, load};
 use weir_tests::remote_link::{RemoteLink, SERVER, tcp_count};
-use weir_tests::wait::until;
+use weir_tests::wait::{WhenDone, until};
 use weir_tests::{Address, Root, Server, Stopped};
 
 use crate::WEIR;
@@ -215,12 +215,11 @@ fn connections_that_stay_open_make_nobody_seem_expensive() {
 /// their number.
 fn beside_forged(far: &RemoteLink, address: SocketAddr, per_ms: u32, run: impl FnOnce()) -> u32 {
     let SocketAddr::V4(to) = address else { panic!("{address}") };
+    let ends = AtomicBool::new(false);
     thread::scope(|scope| {
-        // A run that fails drops it as well.
-        let (runs, ended) = mpsc::channel::<()>();
-        let forger = scope.spawn(move || {
+        let forger = scope.spawn(|| {
             let (began, mut sent) = (Instant::now(), 0_u32);
-            while ended.try_recv() == Err(TryRecvError::Empty) {
+            while !ends.load(Ordering::Relaxed) {
                 while sent < began.elapsed().as_millis() as u32 * per_ms {
                     sent += 1;
                     let ip = Ipv4Addr::from(0x0a59_0000 + sent % 0xffff);
@@ -231,8 +230,9 @@ fn beside_forged(far: &RemoteLink, address: SocketAddr, per_ms: u32, run: impl F
             }
             sent
         });
+        let done = WhenDone(&ends);
         run();
-        drop(runs);
+        drop(done);
         forger.join().unwrap()
     })
 }

@@ -7,7 +7,7 @@ use std::thread::scope;
 
 use weir_tests::files::Served;
 use weir_tests::mutate::Xorshift;
-use weir_tests::wait::until;
+use weir_tests::wait::{WhenDone, until};
 use weir_tests::{Client, Root, Server, Setup, assert_same, request, suite};
 
 use crate::WEIR;
@@ -149,15 +149,6 @@ impl Scene {
             self.send_across_a_close(wave);
             self.pipeline_and_finish(wave);
         }
-    }
-}
-
-/// A guard that sets the flag when the storm is over, even if it ends with a failure.
-struct WhenDone<'a>(&'a AtomicBool);
-
-impl Drop for WhenDone<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

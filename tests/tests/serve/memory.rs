@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use weir_tests::files::settle;
-use weir_tests::wait::until;
+use weir_tests::wait::{WhenDone, until};
 use weir_tests::{Address, Client, Root, Server, Setup, request, suite};
 
 use crate::WEIR;
@@ -226,15 +226,6 @@ impl Peak<'_> {
     }
 }
 
-/// Ends the watch, also when the test fails: what has started it waits for its end.
-struct EndOfWatch<'p>(&'p Peak<'p>);
-
-impl Drop for EndOfWatch<'_> {
-    fn drop(&mut self) {
-        self.0.is_over.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Writes what the clients ask for: files, those that they do not read, and directories.
 fn write_site(root: &Root) {
     for index in 0..FILES {
@@ -286,7 +277,7 @@ fn clients_that_ask_for_ten_times_the_budget_do_not_get_it_and_others_are_served
     let peak = Peak { server: &server, bytes: AtomicU64::new(0), is_over: AtomicBool::new(false) };
     std::thread::scope(|scope| {
         scope.spawn(|| peak.watch());
-        let _end = EndOfWatch(&peak);
+        let _done = WhenDone(&peak.is_over);
         let mut crowd = Vec::new();
         for round in 0..10 {
             ask_for_too_much(&server, round, &mut crowd);

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use weir_tests::server::UNHURRIED;
 use weir_tests::{Client, Origin, Root, Server, Setup, request, suite};
 
 use crate::WEIR;
@@ -91,9 +92,8 @@ fn what_is_too_long_for_a_password_holds_up_nobody() {
     let root = root();
     write_users(&root);
     let config = write_config(&root, &PRIVATE.replace("OUTSIDE", root.outside().to_str().unwrap()));
-    // A machine that stands still is not to be an overload.
-    let options = ["--config", config.to_str().unwrap(), "--delay-target", "1m"];
-    let server = Server::start(WEIR, &options, &root);
+    let by_file = ["--config", config.to_str().unwrap()];
+    let server = Server::start(WEIR, &[UNHURRIED, by_file].concat(), &root);
     // A name, a letter of the password, and so many times three more letters, encoded.
     let guess = |times: usize| format!("Authorization: Basic Zml2ZTp4{}", "eHh4".repeat(times));
     // More than may wait to be verified.

@@ -14,7 +14,7 @@ use std::thread;
 use rustix::process::Signal;
 use weir_tests::server::{UNHURRIED, copy_program, run};
 use weir_tests::tls_front::{FrontSettings, TlsFront};
-use weir_tests::wait::until;
+use weir_tests::wait::{WhenDone, until};
 use weir_tests::{Address, Client, Origin, Root, Server, Setup, request, suite};
 
 use crate::WEIR;
@@ -301,8 +301,7 @@ fn loops_become_more_and_fewer_and_no_connection_is_refused() {
                 }
             });
         }
-        // However this thread ends, the others do.
-        let _guard = Ends(&ends);
+        let _done = WhenDone(&ends);
         for (index, workers) in [4, 1, 3, 2].into_iter().enumerate() {
             file.set(&format!("workers = {workers}\n"));
             server.signal(Signal::HUP);
@@ -312,15 +311,6 @@ fn loops_become_more_and_fewer_and_no_connection_is_refused() {
     // None is closed as long as it may have a queue.
     assert_eq!(server.listening_sockets(), 4);
     stop(server, "");
-}
-
-/// Ends loops that look at a flag.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]
