@@ -106,6 +106,36 @@ fn auto_finds_it_whatever_a_request_takes() {
     }
 }
 
+/// Returns the seconds of a backend of two workers that can do 40,000 requests a second.
+fn quick(sharing: Sharing, seed: u64) -> (Backend, Vec<Second>) {
+    let backend = Backend::new(2, Service::Exponential, 50e3, 2.0);
+    let backend = Backend { seed, sharing, duration_ns: 12 * SECOND_NS, ..backend };
+    let seconds = run(&backend);
+    (backend, seconds)
+}
+
+#[test]
+fn auto_spares_no_place_that_costs_next_to_nothing() {
+    // Two in flight would be enough, and a proxy would wake for each reply.
+    for seed in seeds(3) {
+        let (_, seconds) = quick(Sharing::OneEach, seed);
+        let mut limits: Vec<usize> = seconds.iter().map(|second| second.limit).collect();
+        limits.sort_unstable();
+        assert!((6..=16).contains(&limits[limits.len() / 2]), "{seed}: {limits:?}");
+    }
+}
+
+#[test]
+fn auto_spares_a_quick_backend_that_thrashes() {
+    for seed in seeds(3) {
+        let (backend, seconds) = quick(Sharing::All { loss_each: 0.01 }, seed);
+        let admission = UpstreamConfig { limit: Limit::Count(8), ..backend.admission };
+        let eight = answered(&run(&Backend { admission, ..backend }));
+        let share = answered(&seconds) / eight;
+        assert!(share >= 0.98, "{seed}: {share}");
+    }
+}
+
 #[test]
 fn auto_finds_the_peak_of_a_backend_that_thrashes() {
     let sharing = Sharing::All { loss_each: 0.01 };

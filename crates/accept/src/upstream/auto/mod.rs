@@ -18,6 +18,11 @@
 //! * It is **held** until the next comparison, which comes the later the more answers the last ones
 //!   have cost.
 //!
+//! Where an answer takes less than a **millisecond**, the limit is changed only to one that surely
+//! answers more, and to that however little it is: hardly anything waits in the server, and with
+//! few in flight the loops here wake for every reply or two. There are so many answers then that
+//! both rates are soon known well.
+//!
 //! Nothing is learnt while no request waits: the number in flight is then the clients' choice. The
 //! exception is a server that refuses many itself, so that none need to wait.
 //!
@@ -59,6 +64,13 @@ const LIKELY: f64 = 1.0;
 
 /// Part of the rise of a limit that the rate must rise by.
 const WORTH: f64 = 0.125;
+
+/// Time of an answer below which its place costs next to nothing, nanoseconds: a twentieth of the
+/// delay target as it comes. Standard error of a gain at which it is known there, and the number of
+/// turns of the other limit after which it need not be.
+const CHEAP_NS: f64 = 1e6;
+const ERROR_CHEAP: f64 = 0.01;
+const TURNS_CHEAP: f64 = 100.0;
 
 /// Number of turns of the other limit before the present one loses, and after which a comparison
 /// with a lower one or twice as high a one, and with a higher one, ends undecided.
@@ -215,6 +227,9 @@ impl Comparison {
         if self.is_first && (seems(mean) || seems(geometric)) && self.other < MAX {
             return Some(Decision::Double);
         }
+        if high.mean_ns().is_some_and(|mean_ns| mean_ns < CHEAP_NS) {
+            return self.cheap_decision(mean);
+        }
         let certain = if upwards { CERTAIN } else { LIKELY };
         let high_wins = mean.is_above(worth, certain) || geometric.is_above(worth, certain);
         let low_wins = geometric.is_below(worth, CERTAIN) && !high_wins;
@@ -227,6 +242,20 @@ impl Comparison {
         let is_over = of_other.turns >= TURNS_MAX[usize::from(upwards && !self.is_first)];
         let stays = base_wins && (is_settled || !upwards) || is_over;
         stays.then_some(Decision::Stay)
+    }
+
+    /// Decides where places cost next to nothing, by what the higher limit gains.
+    fn cheap_decision(&self, gain: Gain) -> Option<Decision> {
+        let turns = self.rates[Turn::Other as usize].turns;
+        let is_settled = turns >= TURNS_MIN;
+        let is_more = is_settled && gain.is_above(0.0, CERTAIN);
+        let is_less = is_settled && gain.is_below(0.0, CERTAIN);
+        let is_known = gain.error <= ERROR_CHEAP || turns >= TURNS_CHEAP;
+        match (self.is_upwards(), is_more, is_less) {
+            (true, true, _) if self.is_first && self.other < MAX => Some(Decision::Double),
+            (true, true, _) | (false, _, true) => Some(Decision::Move),
+            _ => (is_more || is_less || is_known).then_some(Decision::Stay),
+        }
     }
 
     /// Returns the time that one turn of a lower limit will cost if it is too low, nanoseconds: by

@@ -62,6 +62,11 @@ impl Sample {
         self.log_squares += other.log_squares;
     }
 
+    /// Returns the mean time of an answer, nanoseconds; `None` if there was none.
+    pub(super) fn mean_ns(&self) -> Option<f64> {
+        (self.answered > 0.0).then(|| self.answered_ns / self.answered)
+    }
+
     /// Share of the replies that came in time; where none did, as if half a one had.
     fn in_time_share(&self) -> f64 {
         (self.answered - self.departed + 0.5) / (self.answered + 0.5)
@@ -76,12 +81,9 @@ impl Sample {
 
     /// Logarithms of the rate of replies, by either mean.
     fn log_reply_rates(&self) -> Option<[f64; 2]> {
-        if self.answered == 0.0 {
-            return None;
-        }
+        let mean_ns = self.mean_ns()?;
         // Of the places, those that answers had.
         let places = self.in_flight / self.ended * (self.answered_ns / self.took_ns);
-        let mean_ns = self.answered_ns / self.answered;
         Some([places.ln() - mean_ns.ln(), places.ln() - self.logs / self.answered])
     }
 
@@ -154,6 +156,11 @@ impl Rates {
     /// Returns the time between two answers, nanoseconds.
     pub(super) fn answer_ns(&self) -> f64 {
         self.spent_ns / self.all.answered.max(1.0)
+    }
+
+    /// Returns the mean time of an answer, nanoseconds; `None` if there was none.
+    pub(super) fn mean_ns(&self) -> Option<f64> {
+        self.all.mean_ns()
     }
 
     /// Returns the logarithm of the rate; `None` if there was no reply.
