@@ -1,6 +1,8 @@
 //! The plan of a run: turns experiments into steps, with their order and their durations. Pure:
 //! randomness comes from a seed. Nothing here runs a step.
 
+use std::collections::BTreeMap;
+
 use rand::RngExt;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -75,7 +77,8 @@ pub type NamedExperiment = (String, Experiment);
 
 /// Returns the steps of a run in order. For each experiment: the capacities, then the points round
 /// by round, then the counts of system calls. Each round is shuffled separately, so that drift
-/// affects all servers alike.
+/// affects all servers alike, and place by place, so that servers compared there are measured one
+/// right after the other: a machine that others share has another speed a minute later.
 pub fn steps(experiments: &[NamedExperiment], scale: f64, seed: u64) -> Vec<Step> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     (0..experiments.len())
@@ -98,7 +101,7 @@ fn experiment_steps(
     }
     let rounds = experiment.sweep.iter().map(|sweep| scaled(sweep, scale).0).max().unwrap_or(0);
     for round in 0..rounds {
-        steps.extend(shuffled(builder.each(|sweep| builder.points(sweep, round)), rng));
+        steps.extend(by_place(builder.each(|sweep| builder.points(sweep, round)), rng));
     }
     steps.extend(shuffled(builder.each(|sweep| builder.calls(sweep)), rng));
     steps
@@ -117,7 +120,18 @@ pub fn further_round(
     let builder = StepBuilder { name, index, experiment, scale };
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ u64::from(round).rotate_left(32));
     let points = sweeps.iter().flat_map(|&sweep| builder.round(sweep, round)).collect();
-    shuffled(points, &mut rng)
+    by_place(points, &mut rng)
+}
+
+/// Returns the points of a round, place by place: places in random order, and in each its servers.
+fn by_place(points: Vec<Step>, rng: &mut Xoshiro256PlusPlus) -> Vec<Step> {
+    let mut places: BTreeMap<(usize, u64), Vec<Step>> = BTreeMap::new();
+    for point in points {
+        places.entry((point.sweep, point.key.x.to_bits())).or_default().push(point);
+    }
+    let mut places: Vec<Vec<Step>> = places.into_values().collect();
+    places.shuffle(rng);
+    places.into_iter().flat_map(|place| shuffled(place, rng)).collect()
 }
 
 fn shuffled(mut steps: Vec<Step>, rng: &mut Xoshiro256PlusPlus) -> Vec<Step> {
@@ -422,6 +436,23 @@ mod tests {
             met.dedup();
             assert_eq!(met.len(), 6);
             assert!(chunk.iter().all(|step| step.key.round as usize == round));
+        }
+    }
+
+    #[test]
+    fn servers_at_a_place_are_measured_one_right_after_the_other() {
+        let steps = steps(&named(), 1.0, 1);
+        let points: Vec<&Step> = steps.iter().filter(|step| step.task == Task::Point).collect();
+        for place in points.chunks(2) {
+            assert_eq!(place[0].key.x, place[1].key.x);
+            assert_ne!(place[0].key.server, place[1].key.server);
+        }
+        let order = |of: fn(&Step) -> String| -> Vec<String> {
+            points.chunks(6).map(|round| round.iter().map(|step| of(step)).collect()).collect()
+        };
+        for orders in [order(|step| step.key.x.to_string()), order(|step| step.key.server.clone())]
+        {
+            assert!(orders.iter().any(|order| *order != orders[0]), "{orders:?}");
         }
     }
 
