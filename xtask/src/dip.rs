@@ -51,6 +51,10 @@ const STEP_MS: usize = 10;
 /// The share of the level below which goodput has dipped.
 const DIPPED: f64 = 0.95;
 
+/// Exit code of a load that was late. Minutes of it may have one bad second, and a dip that it
+/// makes itself is counted like any other.
+const LOAD_INVALID: i32 = 3;
+
 /// Time of a dip that is one too long, ms.
 const DIP_MAX_MS: usize = 200;
 
@@ -62,6 +66,15 @@ struct Dip {
     /// Replies missing from the level over the span, as the time in which they would have come at
     /// it, ms; negative if there were more.
     missing_ms: f64,
+}
+
+/// What was measured of one kind of succession.
+struct Measured {
+    /// The rate that was offered, per second.
+    rate: f64,
+    /// True if the load says that it was late itself.
+    is_invalid: bool,
+    dips: Dips,
 }
 
 /// The dips of each succession: in the half period from it on, and in the half after that.
@@ -89,8 +102,7 @@ pub(crate) fn run(args: &DipArgs) -> Result<()> {
     Ok(fs::write(out.join("summary.md"), page)?)
 }
 
-/// Returns the rate that was offered, per second, and the dips.
-fn measure(weir: &Path, scratch: &Path, what: &str, successions: u32) -> Result<(f64, Dips)> {
+fn measure(weir: &Path, scratch: &Path, what: &str, successions: u32) -> Result<Measured> {
     let options = "--bench-endpoints --cpus 0";
     let mut server = Server::start(weir, scratch, &[1], options)?;
     let url = server.url.replace("/file", &format!("/.weir/burn/{BURN_US}/file"));
@@ -111,9 +123,11 @@ fn measure(weir: &Path, scratch: &Path, what: &str, successions: u32) -> Result<
         times.push(began.elapsed());
         server.succeed_once(what)?;
     }
-    ensure!(load.wait()?.success(), "the load ended with an error");
+    let status = load.wait()?;
+    ensure!(matches!(status.code(), Some(0 | LOAD_INVALID)), "the load ended with {status}");
     server.stop()?;
-    Ok((rate, dips(&counts(&each)?, &times)))
+    let is_invalid = status.code() == Some(LOAD_INVALID);
+    Ok(Measured { rate, is_invalid, dips: dips(&counts(&each)?, &times) })
 }
 
 fn command(weir: &Path, url: &str) -> Command {
@@ -180,7 +194,7 @@ fn dip(windows: &[u32], level: f64) -> Dip {
     }
 }
 
-fn page(rows: &[(&str, (f64, Dips))]) -> String {
+fn page(rows: &[(&str, Measured)]) -> String {
     let mut page = format!(
         "\
 # The dip around a reload and an upgrade, in an overload
@@ -198,12 +212,16 @@ Missing replies are told as the time in which they would have come, ms.
         PERIOD.as_secs(),
         PERIOD.as_secs_f64() / 2.0,
     );
-    for (what, (rate, dips)) in rows {
+    for (what, Measured { rate, dips, .. }) in rows {
         row(&mut page, what, *rate, &dips.around);
         row(&mut page, &format!("neither, beside {what}"), *rate, &dips.without);
     }
+    for (what, _) in rows.iter().filter(|(_, measured)| measured.is_invalid) {
+        let _ =
+            write!(page, "\nThe load beside {what} says that it is INVALID: it was late itself.\n");
+    }
     page.push_str("\n## Each\n\nThe longest dip and the missing replies, ms.\n\n");
-    for (what, (_, dips)) in rows {
+    for (what, Measured { dips, .. }) in rows {
         for (name, dips) in [("after", &dips.around), ("without", &dips.without)] {
             let each = dips.iter().map(|dip| format!("{} ({:.0})", dip.longest_ms, dip.missing_ms));
             // Writing into a String cannot fail.
@@ -261,12 +279,15 @@ mod tests {
         let of = |dips: [usize; 3]| {
             dips.map(|longest_ms| Dip { longest_ms, missing_ms: longest_ms as f64 / 2.0 }).to_vec()
         };
-        let dips = Dips { around: of([0, 210, 200]), without: of([10, 0, 0]) };
-        let page = page(&[("reloads", (4000.0, dips))]);
+        let dips = || Dips { around: of([0, 210, 200]), without: of([10, 0, 0]) };
+        let measured = |is_invalid| Measured { rate: 4000.0, is_invalid, dips: dips() };
+        let page = page(&[("reloads", measured(false)), ("upgrades", measured(true))]);
         assert!(page.contains("| reloads | 4000 | 3 | 200 | 210 | 210 | 1 | 100 | 105 |\n"));
         assert!(
             page.contains("| neither, beside reloads | 4000 | 3 | 0 | 10 | 10 | 0 | 0 | 5 |\n")
         );
         assert!(page.contains("- after reloads: 0 (0), 210 (105), 200 (100)\n"));
+        assert!(page.contains("The load beside upgrades says"));
+        assert!(!page.contains("The load beside reloads says"));
     }
 }
