@@ -18,10 +18,10 @@
 //! * It is **held** until the next comparison, which comes the later the more answers the last ones
 //!   have cost.
 //!
-//! Where an answer takes less than a **millisecond**, the limit is changed only to one that surely
-//! answers more, and to that however little it is: hardly anything waits in the server, and with
-//! few in flight the loops here wake for every reply or two. There are so many answers then that
-//! both rates are soon known well.
+//! Where an answer takes less than a **millisecond**, hardly anything waits in the server, and with
+//! few in flight the loops here wake for every reply or two: the higher limit wins if it answers
+//! more, however little, and the lower one only if it surely does. There are so many answers then
+//! that both rates are soon known well.
 //!
 //! Nothing is learnt while no request waits: the number in flight is then the clients' choice. The
 //! exception is a server that refuses many itself, so that none need to wait.
@@ -244,18 +244,21 @@ impl Comparison {
         stays.then_some(Decision::Stay)
     }
 
-    /// Decides where places cost next to nothing, by what the higher limit gains.
+    /// Decides where places cost next to nothing, by what the higher limit gains: it wins if it
+    /// answers more, once that is known, and the lower one only if it surely does.
     fn cheap_decision(&self, gain: Gain) -> Option<Decision> {
         let turns = self.rates[Turn::Other as usize].turns;
-        let is_settled = turns >= TURNS_MIN;
-        let is_more = is_settled && gain.is_above(0.0, CERTAIN);
-        let is_less = is_settled && gain.is_below(0.0, CERTAIN);
         let is_known = gain.error <= ERROR_CHEAP || turns >= TURNS_CHEAP;
-        match (self.is_upwards(), is_more, is_less) {
-            (true, true, _) if self.is_first && self.other < MAX => Some(Decision::Double),
-            (true, true, _) | (false, _, true) => Some(Decision::Move),
-            _ => (is_more || is_less || is_known).then_some(Decision::Stay),
+        let is_more = gain.is_above(0.0, if is_known { LIKELY } else { CERTAIN });
+        let is_less = gain.is_below(0.0, CERTAIN);
+        if turns < TURNS_MIN || !(is_more || is_less || is_known) {
+            return None;
         }
+        Some(match (self.is_upwards(), is_more, is_less) {
+            (true, true, _) if self.is_first && self.other < MAX => Decision::Double,
+            (true, true, _) | (false, _, true) => Decision::Move,
+            _ => Decision::Stay,
+        })
     }
 
     /// Returns the time that one turn of a lower limit will cost if it is too low, nanoseconds: by
