@@ -84,6 +84,12 @@ impl Paper {
         })
     }
 
+    /// Returns whether a claim is about core time of experiment `id`.
+    pub fn claims_core_time(&self, id: &str) -> bool {
+        let claims = self.claim.iter().filter(|claim| claim.experiment == id);
+        claims.flat_map(Claim::quantities).any(|one| one.metric.contains("core_"))
+    }
+
     /// Checks that the paper has the claims whose effects one of its experiments looks for.
     ///
     /// # Errors

@@ -75,6 +75,9 @@ pub struct Experiment {
     /// The experiment's own claims: results expected where no paper claims anything.
     #[serde(default)]
     pub claim: Vec<Claim>,
+    /// True if its paper, whose claims stand elsewhere, has one about core time of this experiment.
+    #[serde(skip)]
+    pub paper_claims_core_time: bool,
 }
 
 impl Experiment {
@@ -88,17 +91,22 @@ impl Experiment {
         named.iter().filter_map(|id| self.server.iter().position(|one| one.id == *id)).collect()
     }
 
-    /// Returns whether core time is among what is shown or claimed. A paper's claims stand
-    /// elsewhere, and most papers have some about it.
+    /// Returns whether core time is among what is shown or claimed. Where it is not, a point whose
+    /// core time is doubted is as good as any other.
     pub fn wants_core_time(&self) -> bool {
-        self.paper.is_some() || self.shown().any(|metric| metric.contains("core_"))
+        let mut metrics = self.shown().chain(self.claimed());
+        self.paper_claims_core_time || metrics.any(|metric| metric.contains("core_"))
     }
 
     /// Returns whether SYNs at the link are among what is shown or claimed here. They are counted
     /// only then, because every packet pays for it.
     pub fn wants_syns(&self) -> bool {
-        let claimed = self.claim.iter().flat_map(Claim::quantities).map(|one| &one.metric);
-        self.shown().chain(claimed).any(|metric| metric.contains("syn_rate"))
+        self.shown().chain(self.claimed()).any(|metric| metric.contains("syn_rate"))
+    }
+
+    /// Returns the metrics of its own claims.
+    fn claimed(&self) -> impl Iterator<Item = &String> {
+        self.claim.iter().flat_map(Claim::quantities).map(|one| &one.metric)
     }
 
     /// Returns the metrics of its figures, tables and matrices.

@@ -26,6 +26,7 @@ use crate::experiment::{
     Experiment, Kind, ServerSpec, Sweep, UpstreamKind, UpstreamSpec, WeirSettings,
 };
 use crate::journal::{self, Journal, Request, Session};
+use crate::paper::Paper;
 use crate::plan::{self, NamedExperiment, Step, Task};
 use crate::programs;
 use crate::record::{Failed, Line};
@@ -106,6 +107,7 @@ pub enum End {
 /// # Errors
 /// Returns a message if an experiment is invalid or contains none of the requested servers.
 pub fn experiments(request: &Request) -> Result<Vec<NamedExperiment>, String> {
+    let paper = request.paper_text.as_deref().map(Paper::parse).transpose()?;
     let read = |(name, text): &(String, String)| -> Result<NamedExperiment, String> {
         let mut experiment =
             Experiment::parse(text).map_err(|why| format!("experiment {name}: {why}"))?;
@@ -119,6 +121,8 @@ pub fn experiments(request: &Request) -> Result<Vec<NamedExperiment>, String> {
         if request.precision.is_some() {
             experiment.sweep.iter_mut().for_each(|sweep| sweep.precision = request.precision);
         }
+        let paper = paper.as_ref().filter(|_| experiment.paper.is_some());
+        experiment.paper_claims_core_time = paper.is_some_and(|paper| paper.claims_core_time(name));
         Ok((name.clone(), experiment))
     };
     request.experiments.iter().map(read).collect()
@@ -499,6 +503,31 @@ mod tests {
         // Of another request nothing was measured.
         let other = Request { seed: 2, ..request };
         assert!((left_s(dir.path(), &other).unwrap() - all_s).abs() < 1e-9);
+    }
+
+    #[test]
+    fn core_time_is_wanted_where_it_is_shown_or_claimed() {
+        let wants = |text: &str, paper: Option<&str>| {
+            let mut request = Request::of("t", vec![("p/t".to_owned(), text.to_owned())]);
+            request.paper_text = paper.map(str::to_owned);
+            experiments(&request).unwrap()[0].1.wants_core_time()
+        };
+        let of_paper = format!("paper = \"p\"\n{TEXT}");
+        let claim = |experiment: &str, metric: &str| {
+            format!(
+                "title = \"T\"\nauthors = \"A\"\nyear = 2004\nset-up = \"s\"\n[[claim]]\n\
+                 id = \"c\"\nfigure = \"f\"\ntext = \"t\"\nwhere = \"w\"\nabove = 1\n\
+                 experiment = \"{experiment}\"\nsweep = \"s\"\n\
+                 top = {{ metric = \"{metric}\", server = \"a\", at = 1 }}\n"
+            )
+        };
+        assert!(!wants(TEXT, None) && !wants(&of_paper, None));
+        assert!(!wants(&of_paper, Some(&claim("p/t", "reply_rate"))));
+        assert!(!wants(&of_paper, Some(&claim("p/other", "core_busy"))));
+        assert!(wants(&of_paper, Some(&claim("p/t", "core_busy"))));
+        let figure = "[[figure]]\nid = \"f\"\ntitle = \"F\"\nsweep = \"s\"\n";
+        assert!(!wants(&format!("{TEXT}{figure}y = [\"reply_rate\"]"), None));
+        assert!(wants(&format!("{TEXT}{figure}y = [\"core_us_per_reply\"]"), None));
     }
 
     #[test]
