@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use weir_lab::generators::INVALID;
 use weir_lab::{machine, setup_summary, time};
 
 use crate::succession::Server;
@@ -51,10 +52,6 @@ const STEP_MS: usize = 10;
 /// The share of the level below which goodput has dipped.
 const DIPPED: f64 = 0.95;
 
-/// Exit code of a load that was late. Minutes of it may have one bad second, and a dip that it
-/// makes itself is counted like any other.
-const LOAD_INVALID: i32 = 3;
-
 /// Time of a dip that is one too long, ms.
 const DIP_MAX_MS: usize = 200;
 
@@ -68,7 +65,7 @@ struct Dip {
     missing_ms: f64,
 }
 
-/// What was measured of one kind of succession.
+/// Measurements of one kind of succession.
 struct Measured {
     /// The rate that was offered, per second.
     rate: f64,
@@ -124,9 +121,10 @@ fn measure(weir: &Path, scratch: &Path, what: &str, successions: u32) -> Result<
         server.succeed_once(what)?;
     }
     let status = load.wait()?;
-    ensure!(matches!(status.code(), Some(0 | LOAD_INVALID)), "the load ended with {status}");
+    // Minutes of it may have one bad second: a dip that it makes itself is counted like any other.
+    ensure!(matches!(status.code(), Some(0 | INVALID)), "the load ended with {status}");
     server.stop()?;
-    let is_invalid = status.code() == Some(LOAD_INVALID);
+    let is_invalid = status.code() == Some(INVALID);
     Ok(Measured { rate, is_invalid, dips: dips(&counts(&each)?, &times) })
 }
 
@@ -217,8 +215,9 @@ Missing replies are told as the time in which they would have come, ms.
         row(&mut page, &format!("neither, beside {what}"), *rate, &dips.without);
     }
     for (what, _) in rows.iter().filter(|(_, measured)| measured.is_invalid) {
-        let _ =
-            write!(page, "\nThe load beside {what} says that it is INVALID: it was late itself.\n");
+        let told =
+            format!("\nThe load beside {what} says that it is INVALID: it was late itself.\n");
+        page.push_str(&told);
     }
     page.push_str("\n## Each\n\nThe longest dip and the missing replies, ms.\n\n");
     for (what, Measured { dips, .. }) in rows {

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use crate::document;
-use crate::experiment::{Claim, Experiment};
+use crate::experiment::{Claim, Experiment, Quantity};
 use crate::validation::known_metric;
 
 /// A paper: one TOML file of `experiments/papers`.
@@ -87,7 +87,7 @@ impl Paper {
     /// Returns whether a claim is about core time of experiment `id`.
     pub fn claims_core_time(&self, id: &str) -> bool {
         let claims = self.claim.iter().filter(|claim| claim.experiment == id);
-        claims.flat_map(Claim::quantities).any(|one| one.metric.contains("core_"))
+        claims.flat_map(Claim::quantities).any(Quantity::is_core_time)
     }
 
     /// Checks that the paper has the claims whose effects one of its experiments looks for.

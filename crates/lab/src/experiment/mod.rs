@@ -95,7 +95,7 @@ impl Experiment {
     /// core time is doubted is as good as any other.
     pub fn wants_core_time(&self) -> bool {
         let mut metrics = self.shown().chain(self.claimed());
-        self.paper_claims_core_time || metrics.any(|metric| metric.contains("core_"))
+        self.paper_claims_core_time || metrics.any(|metric| claim::is_core_time(metric))
     }
 
     /// Returns whether SYNs at the link are among what is shown or claimed here. They are counted

@@ -24,6 +24,7 @@ use mix::MeasuredWindow;
 use request::{GeneratorOutput, Invocation, ReportContext, installed};
 
 pub use request::{LoadRequest, Replay, Spike};
+pub use weir::INVALID;
 
 /// Grace period for a generator to end after its window and its timeout.
 const END_WITHIN: Duration = Duration::from_secs(30);

@@ -20,8 +20,8 @@ use crate::workload::{file_of, path_of};
 
 const REPORT: &str = "load.json";
 
-/// Exit code of a run that its client makes invalid; it has a report all the same.
-const INVALID: i32 = 3;
+/// Exit code of `weir load` for a run that its client makes invalid; it has a report all the same.
+pub const INVALID: i32 = 3;
 
 /// Number of sessions of a run limited by its duration: more than there can be.
 const SESSIONS: u64 = 1_000_000_000_000;

@@ -121,8 +121,8 @@ pub fn experiments(request: &Request) -> Result<Vec<NamedExperiment>, String> {
         if request.precision.is_some() {
             experiment.sweep.iter_mut().for_each(|sweep| sweep.precision = request.precision);
         }
-        let paper = paper.as_ref().filter(|_| experiment.paper.is_some());
-        experiment.paper_claims_core_time = paper.is_some_and(|paper| paper.claims_core_time(name));
+        experiment.paper_claims_core_time =
+            paper.as_ref().is_some_and(|paper| paper.claims_core_time(name));
         Ok((name.clone(), experiment))
     };
     request.experiments.iter().map(read).collect()
