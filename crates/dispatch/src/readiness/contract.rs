@@ -119,6 +119,12 @@ pub trait Mechanism: Sized + 'static {
         false
     }
 
+    /// Returns whether the last wait reported every member that was ready when it was called; false
+    /// where that is not known.
+    fn has_reported_all(&self) -> bool {
+        false
+    }
+
     /// Returns the counters since the mechanism was opened.
     fn counts(&self) -> Counts {
         Counts::default()

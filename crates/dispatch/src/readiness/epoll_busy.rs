@@ -147,6 +147,10 @@ impl<K: Kernel> Mechanism for EpollBusy<K> {
         Ok(reported + self.inner.wait(left, ready)?)
     }
 
+    fn has_reported_all(&self) -> bool {
+        self.inner.has_reported_all()
+    }
+
     fn counts(&self) -> Counts {
         self.inner.counts()
     }

@@ -88,6 +88,10 @@ impl<K: Kernel> Mechanism for EpollEt<K> {
         Ok(self.events.len())
     }
 
+    fn has_reported_all(&self) -> bool {
+        self.events.len() < EVENTS_MAX
+    }
+
     fn counts(&self) -> Counts {
         self.deletions.counts()
     }

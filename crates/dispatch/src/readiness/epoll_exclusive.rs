@@ -139,6 +139,10 @@ impl<K: Kernel> Mechanism for EpollExclusive<K> {
         self.reorder(&ready[tried..]);
         Ok(reported)
     }
+
+    fn has_reported_all(&self) -> bool {
+        self.inner.has_reported_all()
+    }
 }
 
 #[cfg(test)]

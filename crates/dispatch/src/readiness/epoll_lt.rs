@@ -92,6 +92,10 @@ impl<K: Kernel> Mechanism for EpollLt<K> {
         Ok(self.events.len())
     }
 
+    fn has_reported_all(&self) -> bool {
+        self.events.len() < EVENTS_MAX
+    }
+
     fn counts(&self) -> Counts {
         self.deletions.counts()
     }

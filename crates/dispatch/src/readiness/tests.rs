@@ -79,6 +79,17 @@ fn read_is_reported_until_blocked<M: Mechanism>(settings: &Settings) {
     assert_eq!(ready(&mut m, LONG), [token(7)]);
 }
 
+fn a_wait_that_has_reported_all_leaves_nobody_out<M: Mechanism>(settings: &Settings) {
+    let mut m = M::open(settings).unwrap();
+    let mut pairs: Vec<_> = (0..40).map(|_| pair()).collect();
+    for ((near, far), slot) in pairs.iter_mut().zip(1..) {
+        m.add(near.as_fd(), token(slot), Interest::Read).unwrap();
+        far.write_all(b"a").unwrap();
+    }
+    let reported = ready(&mut m, LONG).len();
+    assert!(reported == pairs.len() || reported > 0 && !m.has_reported_all());
+}
+
 fn interest_moves_from_read_to_write_and_back<M: Mechanism>(settings: &Settings) {
     let mut m = M::open(settings).unwrap();
     let (near, mut far) = pair();
@@ -297,6 +308,7 @@ fn is_possible(row: &Row) -> bool {
 
 suite! {
     read_is_reported_until_blocked,
+    a_wait_that_has_reported_all_leaves_nobody_out,
     interest_moves_from_read_to_write_and_back,
     a_full_socket_is_writable_again_once_read,
     either_is_reported_while_the_other_is_blocked,

@@ -111,6 +111,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
         core.ready = ready;
         self.note_waiting_handshakes(core);
         core.begin_iteration();
+        self.note_reported(core);
         if sleeps {
             core.note_sleep(began_ns);
         }
@@ -125,6 +126,16 @@ impl<M: Mechanism> ReadinessDriver<M> {
             std::thread::sleep(Duration::from_millis(10));
             0
         })
+    }
+
+    /// Has the upstreams know which of their connections are ready before a client's turn comes.
+    fn note_reported(&self, core: &mut Core) {
+        let (base, now_ns) = (core.table.slots(), core.context.now_ns());
+        if let Some(upstreams) = &mut core.context.upstreams {
+            let own = |token: &Token| Some(Token { slot: token.slot.checked_sub(base)?, ..*token });
+            let reported = self.ready.iter().filter_map(own);
+            upstreams.sockets.note_reported(reported, self.mechanism.has_reported_all(), now_ns);
+        }
     }
 
     /// Returns whether the mechanism has every waiting connection accepted in this iteration.

@@ -50,8 +50,8 @@ pub(crate) enum Reuse {
     /// Connections on which the server has said nothing and that it has not ended, as a look at the
     /// socket shows, which costs a system call.
     Looked,
-    /// Connections that a look shows to be so, and without one those that a reply has left empty in
-    /// this iteration: if the server ends one behind its reply, the request can be sent again.
+    /// Connections that a look shows to be so, and without one those that were known to be so a
+    /// moment before: if the server ends one meanwhile, the request can be sent again.
     Repeatable,
 }
 
@@ -295,11 +295,11 @@ impl Upstreams {
         let shared_ns = now_ns + self.offset_ns;
         let mut last = io::Error::from(io::ErrorKind::NotConnected);
         let mut tried = Vec::new();
-        let emptied_ns = (reuse == Reuse::Repeatable).then_some(now_ns);
+        let unlooked_ns = (reuse == Reuse::Repeatable).then_some(now_ns);
         for _ in 0..self.config.upstreams[upstream].servers.len() {
             let server = self.shared.choose(upstream, &tried, shared_ns);
             if reuse != Reuse::Never
-                && let Some(slot) = self.sockets.take_idle(upstream, server, client, emptied_ns)
+                && let Some(slot) = self.sockets.take_idle(upstream, server, client, unlooked_ns)
             {
                 counters.upstream_reused.one();
                 self.shared.begin(upstream, server);

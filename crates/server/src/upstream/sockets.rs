@@ -18,6 +18,10 @@ use super::transport::Kernel;
 /// Maximum number of connections of one loop.
 const SOCKETS_MAX: usize = 1 << 20;
 
+/// Time for which an idle connection is known to be empty after it was found so, nanoseconds. What
+/// is under way meanwhile is not found by a look either, and is as late on a network.
+const KNOWN_NS: u64 = 1_000_000;
+
 /// A connection to a server.
 #[derive(Debug)]
 pub(crate) struct UpstreamSocket {
@@ -94,6 +98,15 @@ impl UpstreamSocket {
     /// end besides, and without a receive under way a ring leaves bytes in the socket.
     fn shows_all(&self) -> bool {
         self.tls.is_none() && self.ring.as_ref().is_none_or(|ring| ring.receive.is_some())
+    }
+
+    /// Returns whether it is known to be empty: by its last reply in this iteration, or, where a
+    /// mechanism reports all that are ready, by its last reply or the mechanism within
+    /// [`KNOWN_NS`]. `asked_ns`: time at which it last reported them.
+    fn is_known_empty(&self, now_ns: u64, asked_ns: Option<u64>) -> bool {
+        let Some(emptied_ns) = self.emptied_ns.filter(|_| !self.is_ready) else { return false };
+        let Some(asked_ns) = asked_ns else { return emptied_ns == now_ns };
+        now_ns.saturating_sub(emptied_ns.max(asked_ns)) <= KNOWN_NS
     }
 
     /// Returns whether nothing has come from the server while no request was under way: neither a
@@ -226,6 +239,8 @@ pub(crate) struct Sockets {
     closed: Vec<(Token, UpstreamSocket)>,
     /// True if a ring receives and sends for them.
     is_on_ring: bool,
+    /// Time at which the mechanism last reported all that were ready; `None` before.
+    asked_ns: Option<u64>,
 }
 
 impl Sockets {
@@ -239,6 +254,7 @@ impl Sockets {
             changed: Vec::new(),
             closed: Vec::new(),
             is_on_ring: false,
+            asked_ns: None,
         }
     }
 
@@ -309,18 +325,20 @@ impl Sockets {
 
     /// Takes the connection to a server that has been idle for the shortest time. Those that have
     /// ended since the mechanism was last asked are closed, and those on which the server has said
-    /// something: the client would take that for the reply to its request. `emptied_ns`: the
-    /// iteration in which one may have been left empty so as not to be looked at.
+    /// something: the client would take that for the reply to its request. `unlooked_ns`: the time,
+    /// if one that is known to be empty need not be looked at.
     pub(crate) fn take_idle(
         &mut self,
         upstream: usize,
         server: usize,
         client: Token,
-        emptied_ns: Option<u64>,
+        unlooked_ns: Option<u64>,
     ) -> Option<u32> {
+        let asked_ns = self.asked_ns;
         let is_quiet = |socket: &mut UpstreamSocket| {
-            let is_emptied = emptied_ns.is_some() && socket.emptied_ns == emptied_ns;
-            is_emptied && socket.shows_all() || socket.is_quiet()
+            let is_known =
+                unlooked_ns.is_some_and(|now_ns| socket.is_known_empty(now_ns, asked_ns));
+            is_known && socket.shows_all() || socket.is_quiet()
         };
         let mut slot = self.idle[upstream][server].pop()?;
         while !is_quiet(self.get(slot)?) {
@@ -333,6 +351,24 @@ impl Sockets {
         socket.is_ready = false;
         socket.emptied_ns = None;
         Some(slot)
+    }
+
+    /// Records that the mechanism has been asked, and has reported these members; `has_all`: all
+    /// that were ready. Whoever takes an idle one before its own turn then looks at it.
+    pub(crate) fn note_reported(
+        &mut self,
+        reported: impl Iterator<Item = Token>,
+        has_all: bool,
+        now_ns: u64,
+    ) {
+        for token in reported {
+            if let Some(socket) = self.current(token).filter(|socket| !socket.is_in_use()) {
+                socket.is_ready = true;
+            }
+        }
+        if has_all {
+            self.asked_ns = Some(now_ns);
+        }
     }
 
     /// Has a connection serve another client.
@@ -517,23 +553,75 @@ mod tests {
         assert!(sockets.get(slots[1]).is_some_and(|socket| socket.is_reused));
     }
 
+    /// Returns whether a connection on which its server has just said something is taken, at
+    /// `now_ns`, after a reply that left it empty at `emptied_ns`. `asked`: times at which the
+    /// mechanism was asked, and whether it reported all that were ready; each time it, or nothing.
+    fn is_taken_unlooked(
+        emptied_ns: Option<u64>,
+        asked: &[(u64, bool)],
+        reports_it: bool,
+        now_ns: Option<u64>,
+    ) -> bool {
+        let mut sockets = Sockets::new(SlotSearch::Tree, std::iter::once(1));
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let slot = sockets.add(here.into(), 0, 0, CLIENT, None);
+        sockets.get(slot).unwrap().emptied_ns = emptied_ns;
+        sockets.keep(slot, 7);
+        for &(asked_ns, has_all) in asked {
+            let token = sockets.token(slot);
+            sockets.note_reported(reports_it.then_some(token).into_iter(), has_all, asked_ns);
+        }
+        // A look finds this.
+        there.write_all(b"unasked").unwrap();
+        sockets.take_idle(0, 0, CLIENT, now_ns).is_some()
+    }
+
     #[test]
     fn a_connection_is_not_looked_at_in_the_iteration_that_left_it_empty_and_only_then() {
-        for (emptied_ns, asked_ns, is_taken) in [
+        for (emptied_ns, now_ns, is_taken) in [
             (Some(7), Some(7), true),
             (Some(7), Some(8), false),
             (Some(7), None, false),
             (None, None, false),
         ] {
-            let mut sockets = Sockets::new(SlotSearch::Tree, std::iter::once(1));
-            let (here, mut there) = UnixStream::pair().unwrap();
-            let slot = sockets.add(here.into(), 0, 0, CLIENT, None);
-            sockets.get(slot).unwrap().emptied_ns = emptied_ns;
-            sockets.keep(slot, 7);
-            // A look would find this.
-            there.write_all(b"unasked").unwrap();
-            assert_eq!(sockets.take_idle(0, 0, CLIENT, asked_ns).is_some(), is_taken);
+            assert_eq!(is_taken_unlooked(emptied_ns, &[], false, now_ns), is_taken);
         }
+    }
+
+    #[test]
+    fn a_connection_is_not_looked_at_soon_after_the_mechanism_has_shown_it_empty() {
+        let asked_ns = 50;
+        let (last_ns, late_ns) = (asked_ns + KNOWN_NS, asked_ns + KNOWN_NS + 1);
+        for (asked, reports_it, now_ns, is_taken) in [
+            (&[(asked_ns, true)][..], false, Some(last_ns), true),
+            (&[(asked_ns, true)], false, Some(late_ns), false),
+            (&[(asked_ns, true)], false, None, false),
+            // It is ready: its own turn is to come.
+            (&[(asked_ns, true)], true, Some(asked_ns), false),
+            (&[(asked_ns, false)], true, Some(7), false),
+            // Others were reported, and it may be ready too.
+            (&[(asked_ns, false)], false, Some(asked_ns), false),
+            (&[(asked_ns, true), (late_ns, false)], false, Some(late_ns), false),
+        ] {
+            assert_eq!(is_taken_unlooked(Some(7), asked, reports_it, now_ns), is_taken);
+        }
+        // A reply of this iteration shows it too, for as long.
+        let emptied_ns = Some(late_ns);
+        let asked = [(asked_ns, true)];
+        assert!(is_taken_unlooked(emptied_ns, &asked, false, Some(late_ns + KNOWN_NS)));
+        assert!(!is_taken_unlooked(emptied_ns, &asked, false, Some(late_ns + KNOWN_NS + 1)));
+        assert!(!is_taken_unlooked(None, &asked, false, Some(asked_ns)));
+    }
+
+    #[test]
+    fn a_connection_in_use_is_not_ready_before_its_turn() {
+        let mut sockets = Sockets::new(SlotSearch::Tree, std::iter::once(1));
+        let (here, _there) = UnixStream::pair().unwrap();
+        let slot = sockets.add(here.into(), 0, 0, CLIENT, None);
+        let token = sockets.token(slot);
+        sockets.note_reported(std::iter::once(token), true, 7);
+        assert!(!sockets.get(slot).unwrap().is_ready);
+        assert_eq!(sockets.ready(token), Some(CLIENT));
     }
 
     #[test]
