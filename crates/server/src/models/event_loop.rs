@@ -8,7 +8,7 @@ use std::io;
 
 use weir_dispatch::readiness::{Mechanism, Token};
 
-use super::readiness_driver::{Driven, ReadinessDriver, TokenOwner};
+use super::readiness_driver::{Driven, ReadinessDriver, TokenOwner, owner};
 use crate::context::close_reason::CloseReason;
 use crate::http::connection::Action;
 use crate::http::socket_connection::SocketConnection;
@@ -101,7 +101,7 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
         self.core.enter_phase(LoopPhase::Accept);
         self.core.accepts_pending = false;
         for index in 0..self.model.driver.ready.len() {
-            match self.model.driver.owner(&self.core, self.model.driver.ready[index]) {
+            match owner(&self.core.table, self.model.driver.ready[index]) {
                 TokenOwner::Waker => self.handle_waker(),
                 TokenOwner::Listener(index) => {
                     self.accept(index);

@@ -17,6 +17,7 @@ use crate::http::connection::Action;
 use crate::http::connection_io::ConnectionIo;
 use crate::http::socket_connection::SocketConnection;
 use crate::upstream::sockets::{Change, UpstreamSocket};
+use crate::worker::connection_table::ConnectionTable;
 use crate::worker::core::{FIRST_LISTENER, LoopCore, WAKER_SLOT};
 use crate::worker::listener::Listener;
 use crate::worker::phase_times::LoopPhase;
@@ -37,6 +38,24 @@ pub(super) enum TokenOwner {
     Connection,
     /// A connection to an upstream, which may have been closed since; its own token.
     Upstream(Token),
+}
+
+/// Returns the owner of a token.
+pub(super) fn owner(table: &ConnectionTable<SocketConnection>, token: Token) -> TokenOwner {
+    if token == WAKER_TOKEN {
+        TokenOwner::Waker
+    } else if table.is_reserved(token) {
+        TokenOwner::Listener((token.slot - FIRST_LISTENER) as usize)
+    } else if token.slot >= table.slots() {
+        TokenOwner::Upstream(Token { slot: token.slot - table.slots(), ..token })
+    } else {
+        TokenOwner::Connection
+    }
+}
+
+/// Returns whether a token names a connection that is still open.
+fn is_open_connection(core: &Core, token: Token) -> bool {
+    owner(&core.table, token) == TokenOwner::Connection && core.table.is_current(token)
 }
 
 /// Returns a mechanism's counts, in the order of [`weir_stats::Counters::set_mechanism`].
@@ -130,10 +149,12 @@ impl<M: Mechanism> ReadinessDriver<M> {
 
     /// Has the upstreams know which of their connections are ready before a client's turn comes.
     fn note_reported(&self, core: &mut Core) {
-        let (base, now_ns) = (core.table.slots(), core.context.now_ns());
+        let (table, now_ns) = (&core.table, core.context.now_ns());
         if let Some(upstreams) = &mut core.context.upstreams {
-            let own = |token: &Token| Some(Token { slot: token.slot.checked_sub(base)?, ..*token });
-            let reported = self.ready.iter().filter_map(own);
+            let reported = self.ready.iter().filter_map(|&token| match owner(table, token) {
+                TokenOwner::Upstream(own) => Some(own),
+                _ => None,
+            });
             upstreams.sockets.note_reported(reported, self.mechanism.has_reported_all(), now_ns);
         }
     }
@@ -159,24 +180,6 @@ impl<M: Mechanism> ReadinessDriver<M> {
         };
         let waiting = self.yielded.iter().filter(|&&token| waits(core, token)).count();
         core.context.tls_work.waiting = waiting as u64;
-    }
-
-    /// Returns the owner of a token.
-    pub(super) fn owner(&self, core: &Core, token: Token) -> TokenOwner {
-        if token == WAKER_TOKEN {
-            TokenOwner::Waker
-        } else if core.table.is_reserved(token) {
-            TokenOwner::Listener((token.slot - FIRST_LISTENER) as usize)
-        } else if token.slot >= core.table.slots() {
-            TokenOwner::Upstream(Token { slot: token.slot - core.table.slots(), ..token })
-        } else {
-            TokenOwner::Connection
-        }
-    }
-
-    /// Returns whether a token names a connection that is still open.
-    pub(super) fn is_open_connection(&self, core: &Core, token: Token) -> bool {
-        self.owner(core, token) == TokenOwner::Connection && core.table.is_current(token)
     }
 
     /// Tells the mechanism that the waker was answered.
@@ -292,7 +295,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
                 break;
             }
             let token = self.yielded.pop_front()?;
-            if self.is_open_connection(core, token)
+            if is_open_connection(core, token)
                 && let Some(conn) = core.table.conn(token.slot)
             {
                 if is_spent && conn.awaits_handshake() {
@@ -309,7 +312,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
     /// Returns whether a token names a connection that is to be served when it is ready: it is
     /// open, and has not yielded.
     pub(super) fn may_be_served(&mut self, core: &mut Core, token: Token) -> bool {
-        self.is_open_connection(core, token)
+        is_open_connection(core, token)
             && core.table.conn(token.slot).is_some_and(|conn| !conn.has_yielded)
     }
 

@@ -4,7 +4,7 @@
 use weir_accept::upstream::{Granted, Outcome};
 use weir_dispatch::readiness::Token;
 
-use super::readiness_driver::{Driven, TokenOwner};
+use super::readiness_driver::{Driven, TokenOwner, owner};
 use crate::http::background;
 use crate::upstream::shared::{Grant, Whose};
 use crate::worker::{Model, Worker};
@@ -27,7 +27,7 @@ impl<D: Driven> Worker<D> {
     /// whose request it carries; and whether it was one of an upstream. A request without a client
     /// is served here.
     pub(super) fn client_of(&mut self, token: Token) -> (Token, bool) {
-        let TokenOwner::Upstream(upstream) = self.model.driver().owner(&self.core, token) else {
+        let TokenOwner::Upstream(upstream) = owner(&self.core.table, token) else {
             return (token, false);
         };
         let upstreams = self.core.context.upstreams.as_mut();

@@ -14,7 +14,7 @@ use crate::context::close_reason::CloseReason;
 use crate::http::connection::Action;
 use crate::http::connection_io::ConnectionIo;
 use crate::http::socket_connection::SocketConnection;
-use crate::models::readiness_driver::{Driven, ReadinessDriver, TokenOwner};
+use crate::models::readiness_driver::{Driven, ReadinessDriver, TokenOwner, owner};
 use crate::stat_page;
 use crate::worker::core::Work;
 use crate::worker::listener::Listener;
@@ -174,7 +174,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
 
     /// Answers the waker, or notes a listener with a pending connection.
     fn note_ready(&mut self, token: Token) {
-        match self.model.driver.owner(&self.core, token) {
+        match owner(&self.core.table, token) {
             TokenOwner::Waker => self.handle_waker(),
             TokenOwner::Listener(index) => self.model.ready_listeners.push_back(index),
             TokenOwner::Connection | TokenOwner::Upstream(_) => {}
