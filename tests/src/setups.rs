@@ -14,7 +14,7 @@ use weir_server::architecture::{self, Choice};
 use weir_server::{PRESETS, Preset};
 
 use crate::Server;
-use crate::server::{Attempt, attempt};
+use crate::server::{Attempt, UNHURRIED, attempt};
 
 /// Mechanisms that represent all of them under the architectures without a loop: one
 /// edge-triggered, one level-triggered, and one whose set is a bitmap.
@@ -123,16 +123,20 @@ impl Setup {
         Server::proxy(self.weir, urls, &self.with(options))
     }
 
-    /// Returns the options of the set-up followed by `options`. Where the default accept policy
-    /// does not apply, connections are accepted one by one, unless `options` choose otherwise: a
-    /// server that accepts several and serves each to completion keeps the second waiting for the
-    /// first.
+    /// Returns the options of the set-up followed by `options`. Nobody is refused for having waited
+    /// ([`UNHURRIED`]), unless `options` say for how long clients may. Where the default accept
+    /// policy does not apply, connections are accepted one by one, unless `options` choose
+    /// otherwise: a server that accepts several and serves each to completion keeps the second
+    /// waiting for the first.
     pub fn with<'a>(&'a self, options: &[&'a str]) -> Vec<&'a str> {
         let mut all: Vec<&str> = self.options.iter().map(String::as_str).collect();
         let chooses =
             |option: &&str| ["--preset", "--accept-policy", "--accept-limit"].contains(option);
         if !self.takes_policies() && !options.iter().any(chooses) {
             all.extend(["--accept-limit", "1"]);
+        }
+        if !options.contains(&UNHURRIED[0]) {
+            all.extend(UNHURRIED);
         }
         [&all[..], options].concat()
     }

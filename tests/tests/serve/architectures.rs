@@ -14,7 +14,7 @@ use std::thread;
 use rustix::process::Signal;
 use weir_server::architecture;
 use weir_tests::files::Served;
-use weir_tests::server::{Attempt, UNHURRIED, attempt};
+use weir_tests::server::{Attempt, attempt};
 use weir_tests::wait::until;
 use weir_tests::{Client, Failure, Root, Server, Setup, assert_same, request, suite};
 
@@ -107,7 +107,7 @@ fn deadlines_are_reasons(setup: &Setup, root: &Root) {
 
 fn the_counters_add_up(setup: &Setup) {
     let root = Root::with_hello();
-    let server = setup.serve(&root, &UNHURRIED);
+    let server = setup.serve(&root, &[]);
     let silent: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
     thread::scope(|scope| {
         for _ in 0..CLIENTS {
@@ -179,7 +179,7 @@ impl<'a> Load<'a> {
 fn sigusr1_reports_under_load(setup: &Setup) {
     let root = Root::new();
     let file = root.write_noise("file", 10_000);
-    let server = setup.serve(&root, &UNHURRIED);
+    let server = setup.serve(&root, &[]);
     let load = Load::new(&server, &file);
     thread::scope(|scope| {
         let clients = load.clients().map(|client| scope.spawn(|| load.ask(client)));
@@ -207,7 +207,7 @@ fn sigusr1_reports_under_load(setup: &Setup) {
 fn sigterm_under_load_cuts_no_reply(setup: &Setup) {
     let root = Root::new();
     let file = root.write_noise("file", 100_000);
-    let server = setup.serve(&root, &[UNHURRIED, ["--drain-timeout", "10m"]].concat());
+    let server = setup.serve(&root, &["--drain-timeout", "10m"]);
     let load = Load::new(&server, &file);
     thread::scope(|scope| {
         let clients = load.clients().map(|client| scope.spawn(|| load.ask(client)));
@@ -264,7 +264,7 @@ fn the_access_log_has_one_line_for_each_request(setup: &Setup) {
     let root = Root::with_hello();
     let log = root.outside().join("access.log");
     let logs = ["--access-log", log.to_str().unwrap()];
-    let server = setup.serve(&root, &[UNHURRIED, logs].concat());
+    let server = setup.serve(&root, &logs);
     thread::scope(|scope| {
         for number in 0..CLIENTS {
             let server = &server;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use weir_tests::files::noise;
-use weir_tests::server::UNHURRIED;
 use weir_tests::wait::until;
 use weir_tests::{Client, Failure, Root, Server, Setup, assert_same, request, suite};
 
@@ -163,7 +162,7 @@ fn a_slow_reader_gets_a_large_file(setup: &Setup) {
 fn downloads_at_once_and_small_replies_between_them_get_every_byte(setup: &Setup) {
     let root = Root::new();
     let [large, small] = [root.write_noise("large", 2 << 20), root.write_noise("small", 700)];
-    let server = setup.serve(&root, &[UNHURRIED, ["--workers", "1"]].concat());
+    let server = setup.serve(&root, &["--workers", "1"]);
     let pipeline = [&large, &small, &large];
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -185,7 +184,7 @@ fn downloads_at_once_and_small_replies_between_them_get_every_byte(setup: &Setup
 fn three_hundred_connections_at_once_get_every_byte(setup: &Setup) {
     let root = Root::new();
     let files = [root.write_noise("small", 1448), root.write_noise("larger", 65_537)];
-    let server = setup.serve(&root, &UNHURRIED);
+    let server = setup.serve(&root, &[]);
     let mut clients: Vec<_> = (0..300).map(|_| server.connect()).collect();
     for round in 0..3 {
         for (i, client) in clients.iter_mut().enumerate() {

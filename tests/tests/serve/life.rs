@@ -10,7 +10,7 @@ use std::thread;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use weir_tests::server::{UNHURRIED, run};
+use weir_tests::server::run;
 use weir_tests::wait::until;
 use weir_tests::{Address, Client, Root, Server, Setup, Stopped, assert_same, suite};
 
@@ -260,8 +260,7 @@ mod loops {
 
     fn loops_that_share_a_listener_lose_no_connection(setup: &Setup) {
         let root = Root::with_hello();
-        let options = [&UNHURRIED[..], &["--workers", "2", "--share-listener"]].concat();
-        let server = setup.serve(&root, &options);
+        let server = setup.serve(&root, &["--workers", "2", "--share-listener"]);
         thread::scope(|scope| {
             for _ in 0..8 {
                 let get_all = || {

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use weir_tests::files::{LAST_MODIFIED, Served, settled_files};
 use weir_tests::multipart::{content_range, parts};
-use weir_tests::server::UNHURRIED;
 use weir_tests::{Client, Reply, Server, Setup, assert_same, request, suite};
 
 use crate::WEIR;
@@ -90,7 +89,7 @@ const MANNERS: [Manner; 11] = [
 
 fn a_tree_is_mirrored_by_clients_of_every_manner_at_once(setup: &Setup) {
     let tree = Tree::get();
-    let server = setup.serve(&tree.root, &UNHURRIED);
+    let server = setup.serve(&tree.root, &[]);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let rude = scope.spawn(|| rudely(tree, &server, &over));

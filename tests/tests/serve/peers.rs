@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::thread;
 
 use weir_tests::files::{LAST_MODIFIED, noise, target_of};
-use weir_tests::server::{UNHURRIED, run};
+use weir_tests::server::run;
 use weir_tests::{Root, Server, Setup, Stopped, assert_same, suite};
 
 use crate::WEIR;
@@ -175,7 +175,7 @@ fn sample(names: Vec<String>) -> Vec<String> {
 fn sixty_four_connections_mirror_the_documentation_of_rust(setup: &Setup) {
     const CONNECTIONS: usize = 64;
     let Some((root, names)) = documentation() else { return };
-    let server = setup.serve(root, &UNHURRIED);
+    let server = setup.serve(root, &[]);
     thread::scope(|scope| {
         for first in 0..CONNECTIONS {
             let server = &server;

@@ -15,7 +15,7 @@ use weir_server::accept::{self, Limit};
 use weir_server::architecture::Choice;
 use weir_server::{PRESETS, Preset, Strategy};
 use weir_tests::files::{Served, settled_file_set};
-use weir_tests::server::{Attempt, UNHURRIED, attempt};
+use weir_tests::server::{Attempt, attempt};
 use weir_tests::{Server, Setup, assert_same, suite};
 
 use crate::WEIR;
@@ -82,7 +82,7 @@ fn is_refused(setup: &Setup, preset: &str, choice: Choice, root: &Path) {
 }
 
 fn serves_everything(setup: &Setup, preset: &Preset, files: &[Served], root: &Path) {
-    let server = setup.serve(root, &[UNHURRIED, ["--preset", preset.name]].concat());
+    let server = setup.serve(root, &["--preset", preset.name]);
     thread::scope(|scope| {
         for i in 0..CONNECTIONS {
             let server = &server;
