@@ -81,6 +81,12 @@ pub fn has_no_address(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EADDRNOTAVAIL)
 }
 
+/// Returns whether an error of connecting says that nobody listens at the address: it is refused
+/// (ECONNREFUSED), or there is no such Unix socket (ENOENT; connect(2), unix(7)).
+pub fn is_refused(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
+}
+
 /// Takes the pending error of a connect that was started; `None` if there is none (SO_ERROR,
 /// socket(7)).
 ///

@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use weir_tests::faulty::{Behaviour, Faulty};
 use weir_tests::origin::reply;
 use weir_tests::server::run;
+use weir_tests::setups::forwarders;
 use weir_tests::wait::until;
-use weir_tests::{Origin, Root, Server, request};
+use weir_tests::{Origin, Root, Server, Setup, request};
 
 use crate::WEIR;
 
@@ -118,6 +120,45 @@ fn a_server_that_fails_its_checks_gets_no_requests() {
     assert!(count("upstream_checks") > count("upstream_checks_failed"));
     assert!(count("upstream_checks_failed") >= 3);
     assert_eq!((count("upstream_servers_down"), count("upstream_failed")), (0, 0));
+}
+
+/// The proxy learns of the refusal at once where the server had a Unix socket, and later where it
+/// had a port.
+#[test]
+fn a_server_that_has_come_back_is_used_again() {
+    let (root, other) = (Root::with_hello(), Origin::echo());
+    let listen = format!("unix:{}", root.outside().join("one.socket").display());
+    let start = || Server::start(WEIR, &["--listen", &listen], &root);
+    let mut one = start();
+    let server = Server::proxy(WEIR, &[&listen, &other.url()], &[]);
+    let is_one = || server.get("/hello.txt").text() == "hello";
+    until("it is used", is_one);
+    one.signal(Signal::KILL);
+    until("it was killed", || one.has_ended());
+    until("its failure is told", || {
+        assert_eq!(server.get("/hello.txt").status, 200);
+        server.stderr_so_far().contains("has failed, and is passed over")
+    });
+    let _one = start();
+    until("it is used again", is_one);
+    until("its return is told", || server.stderr_so_far().contains("answers again"));
+}
+
+#[test]
+fn an_absent_server_is_tried_as_often_as_ever() {
+    let is_meant = |setup: &&Setup| ["loop", "ring"].contains(&setup.arch.spelling);
+    for setup in forwarders(WEIR).iter().filter(is_meant) {
+        let (other, absent) = (Origin::echo(), Faulty::start(Behaviour::Refuse));
+        let absent = format!("http://{}", absent.address());
+        let server = setup.proxy(&[&absent, &other.url()], &["--workers", "1"]);
+        let mut client = server.connect();
+        // At 0, 1, 3, 7, 15 and 31 seconds, were the pauses to become longer.
+        until("it was tried ten times", || {
+            assert_eq!(client.get("/").status, 200);
+            let connects = server.new_report()["total"]["upstream_connects"].as_u64().unwrap();
+            connects.saturating_sub(other.connections() as u64) >= 10
+        });
+    }
 }
 
 #[test]

@@ -122,7 +122,8 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
             server.blocked[1] = true;
             Ok(false)
         }
-        Err(_) => {
+        Err(error) => {
+            server.was_refused |= client::is_refused(&error);
             // It may have answered before it broke off.
             server.is_ready = true;
             Err(if server.is_new { Failure::Unreachable } else { Failure::BrokeOff })
@@ -150,7 +151,10 @@ pub(super) fn receive_reply(
     let bytes = match server.read(context.scratch.get_mut(..room).unwrap_or_default()) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-        Err(_) => return Err(if server.is_new { Failure::Unreachable } else { Failure::BrokeOff }),
+        Err(error) => {
+            server.was_refused |= client::is_refused(&error);
+            return Err(if server.is_new { Failure::Unreachable } else { Failure::BrokeOff });
+        }
     };
     if bytes == 0 {
         let is_new = server.is_new;

@@ -27,6 +27,7 @@ use weir_tls::client::ClientSession;
 
 use crate::config::{Config, UpstreamAddress, UpstreamServer};
 use buffers::BufferPool;
+use health::Fault;
 use shared::{Grant, Landing, SharedUpstreams, Whose};
 use sockets::Sockets;
 
@@ -327,7 +328,7 @@ impl Upstreams {
                 Err(error) => {
                     // A Unix socket whose queue is full belongs to a server that lives.
                     if error.kind() != io::ErrorKind::WouldBlock {
-                        self.note_failure_of(upstream, server, now_ns);
+                        self.note_failure_of(upstream, server, fault_of(&error), now_ns);
                     }
                     last = error;
                 }
@@ -368,14 +369,16 @@ impl Upstreams {
 
     /// Records that the server of a connection could not be reached, or broke off.
     pub(crate) fn note_failure(&mut self, slot: u32, now_ns: u64) {
-        if let Some((upstream, server)) = self.sockets.server_of(slot) {
-            self.note_failure_of(upstream, server, now_ns);
+        if let Some(socket) = self.sockets.get(slot) {
+            let fault = if socket.was_refused { Fault::Absent } else { Fault::Broken };
+            let (upstream, server) = socket.server();
+            self.note_failure_of(upstream, server, fault, now_ns);
         }
     }
 
     /// Records a failure of a server, and tells the operator of the first in a row.
-    fn note_failure_of(&self, upstream: usize, server: usize, now_ns: u64) {
-        if self.shared.health(upstream, server).note_failure(now_ns + self.offset_ns) {
+    fn note_failure_of(&self, upstream: usize, server: usize, fault: Fault, now_ns: u64) {
+        if self.shared.health(upstream, server).note_failure(fault, now_ns + self.offset_ns) {
             let config = &self.config.upstreams[upstream];
             let (name, address) = (&config.name, &config.servers[server]);
             let text = format!("upstream {name}: {address} has failed, and is passed over");
@@ -412,6 +415,11 @@ pub(crate) fn count_refusal(reason: Reason, counters: &mut Counters) {
         Reason::Stale => counters.upstream_stale.one(),
         Reason::Excess => counters.upstream_excess.one(),
     }
+}
+
+/// Returns the fault of a server to which no connection could be begun.
+fn fault_of(error: &io::Error) -> Fault {
+    if client::is_refused(error) { Fault::Absent } else { Fault::Broken }
 }
 
 /// Begins a session of TLS with a server; `None` without TLS.

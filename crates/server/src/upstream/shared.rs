@@ -295,6 +295,7 @@ impl fmt::Debug for SharedUpstreams {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::health::Fault;
     use weir_accept::upstream::UpstreamConfig;
 
     fn shared(upstreams: Vec<SharedUpstream>) -> SharedUpstreams {
@@ -315,7 +316,7 @@ mod tests {
         for count in [2, 4, 10] {
             // The others are busy, so that it has the fewest in flight.
             let servers: Vec<_> = (0..count).map(|nth| server(nth.min(1) * 5)).collect();
-            servers[0].health.note_failure(S);
+            servers[0].health.note_failure(Fault::Broken, S);
             servers[0].health.note_success(2 * S);
             let shared = shared(vec![SharedUpstream {
                 admission: Mutex::new(Admission::new(&UpstreamConfig::default())),
@@ -339,7 +340,7 @@ mod tests {
             turn: AtomicUsize::new(0),
         }]);
         shared.health(0, 3).set_down(true, 1);
-        shared.health(0, 2).note_failure(1);
+        shared.health(0, 2).note_failure(Fault::Broken, 1);
         let mut tried = Vec::new();
         for expected in [0, 1, 2, 0] {
             assert_eq!(shared.choose(0, &tried, 2), expected, "{tried:?}");

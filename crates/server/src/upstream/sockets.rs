@@ -42,6 +42,8 @@ pub(crate) struct UpstreamSocket {
     pub is_reused: bool,
     /// True until something was written.
     pub is_new: bool,
+    /// True if nobody listened at the address.
+    pub was_refused: bool,
     /// True while the mechanism is to be told something.
     is_changed: bool,
     idle_since_ns: u64,
@@ -54,6 +56,11 @@ pub(crate) struct UpstreamSocket {
 }
 
 impl UpstreamSocket {
+    /// Returns the upstream, and the server.
+    pub(super) fn server(&self) -> (usize, usize) {
+        (self.upstream.into(), self.server.into())
+    }
+
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -281,7 +288,7 @@ impl Sockets {
 
     /// Returns the upstream of a connection, and the server.
     pub(crate) fn server_of(&mut self, slot: u32) -> Option<(usize, usize)> {
-        self.get(slot).map(|socket| (socket.upstream.into(), socket.server.into()))
+        self.get(slot).map(|socket| socket.server())
     }
 
     /// Adds a connection that is being made, for a client.
@@ -304,6 +311,7 @@ impl Sockets {
             is_ready: false,
             is_reused: false,
             is_new: true,
+            was_refused: false,
             is_changed: false,
             idle_since_ns: 0,
             emptied_ns: None,
