@@ -422,7 +422,10 @@ mod tests {
     fn a_set_up_says_what_it_is_and_asks_for_it() {
         let usual = of_row("weir", &architecture::TABLE[0], &["poll", "select"]);
         assert_eq!(usual[1].name, "select");
-        assert_eq!(usual[1].with(&["--listing"]), ["--mechanism", "select", "--listing"]);
+        let own = ["--mechanism", "select"];
+        assert_eq!(usual[1].with(&["--listing"]), [&own[..], &UNHURRIED, &["--listing"]].concat());
+        let hurried = ["--delay-target", "1ms"];
+        assert_eq!(usual[1].with(&hurried), [own, hurried].concat());
         assert!(usual.iter().all(|setup| setup.at_once.is_none()));
     }
 }
