@@ -60,6 +60,10 @@ pub struct Stopped {
 /// moment, or is busy with other tests, is no overload, and nobody is refused for having waited.
 pub const UNHURRIED: [&str; 2] = ["--delay-target", "1m"];
 
+/// Options for tests of overloads: the time that a client may wait by default, which a server of a
+/// set-up does not have of itself.
+pub const HURRIED: [&str; 2] = ["--delay-target", "20ms"];
+
 impl Server {
     /// Starts `weir serve` on `root` with `options`. Unless they name a listener, it listens on a
     /// free port of 127.0.0.1. Returns when the server is ready.

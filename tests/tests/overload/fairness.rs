@@ -7,6 +7,7 @@ use std::fs;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use weir_tests::server::HURRIED;
 use weir_tests::wait::until;
 use weir_tests::{Client, Root, Server, Setup, request, suite};
 
@@ -42,7 +43,8 @@ fn root_with_large_directory() -> Root {
 
 /// Starts a server with one loop, so that the same loop serves all connections.
 fn serve(setup: &Setup, root: &Root, options: &[&str]) -> Server {
-    setup.serve(root, &[&["--workers", "1", "--listing", "--bench-endpoints"], options].concat())
+    let own = ["--workers", "1", "--listing", "--bench-endpoints"];
+    setup.serve(root, &[&own[..], &HURRIED, options].concat())
 }
 
 fn is_processes(setup: &Setup) -> bool {

@@ -9,7 +9,7 @@ use rustix::process::geteuid;
 use weir_sys::syn_filter::tokens::{Rules, TokenFilter};
 use weir_sys::user::User;
 use weir_tests::load::{LoadRun, load};
-use weir_tests::server::Stopped;
+use weir_tests::server::{HURRIED, Stopped};
 use weir_tests::wait::{TIMEOUT, until_within};
 use weir_tests::{Client, Root, Server, Setup, request, suite};
 
@@ -72,14 +72,14 @@ const OF_CONTROLS: [&str; 11] = [
 
 fn a_flood_is_survived(setup: &Setup) {
     let root = Root::with_hello();
-    let (ran, stopped) = flood_over(setup.serve(&root, &COSTLY));
+    let (ran, stopped) = flood_over(setup.serve(&root, &[&COSTLY[..], &HURRIED].concat()));
     assert!(ran.count("replies") > 0, "{ran:?}");
     assert!(counted(&stopped, &["replies"])[0] > ran.count("replies"));
 }
 
 fn a_flood_is_noticed_and_refused_by_the_kernel(setup: &Setup) {
     let root = Root::with_hello();
-    let (ran, stopped) = flood_over(setup.serve(&root, &COSTLY));
+    let (ran, stopped) = flood_over(setup.serve(&root, &[&COSTLY[..], &HURRIED].concat()));
     let names = ["overloads", "syn_filter_changes", "syn_dropped", "syn_filter_failed"];
     let [overloads, changes, dropped, failed]: [u64; 4] =
         counted(&stopped, &names).try_into().unwrap();
@@ -119,7 +119,7 @@ fn a_flood_is_refused_by_the_kernel_after_the_user_has_changed() {
 /// times as long as any client should wait to be admitted.
 fn a_long_work_phase_is_cut_to_accept_others(setup: &Setup) {
     let root = Root::with_hello();
-    let server = setup.serve(&root, &COSTLY);
+    let server = setup.serve(&root, &[&COSTLY[..], &HURRIED].concat());
     let mut crowd: Vec<_> = (0..40).map(|_| server.connect()).collect();
     crowd.iter_mut().for_each(|client| assert_eq!(client.get("/hello.txt").text(), "hello"));
     let mut first = server.connect();
@@ -204,7 +204,7 @@ fn every_policy_serves_all_clients_it_has_time_for(setup: &Setup) {
     let policies = ["limit", "match-close", "timed", "codel", "adaptive"];
     let takes = |policy: &&str| *policy == "limit" || setup.takes_policies();
     for policy in policies.into_iter().filter(takes) {
-        let server = setup.serve(&root, &["--accept-policy", policy]);
+        let server = setup.serve(&root, &[HURRIED, ["--accept-policy", policy]].concat());
         let url = format!("http://{}/hello.txt", server.authority());
         let ran = load(WEIR, "--closed 16 --num 2000 --timeout 20s", url);
         assert_eq!((ran.count("replies"), ran.count("errors")), (2000, 0), "{policy}");

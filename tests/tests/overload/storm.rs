@@ -7,6 +7,7 @@ use std::thread::scope;
 
 use weir_tests::files::Served;
 use weir_tests::mutate::Xorshift;
+use weir_tests::server::HURRIED;
 use weir_tests::wait::{WhenDone, until};
 use weir_tests::{Client, Root, Server, Setup, assert_same, request, suite};
 
@@ -34,7 +35,8 @@ impl Scene {
         let large = root.write_noise("large", 600_000);
         let unix = format!("unix:{}", root.outside().join("weir.socket").display());
         let options = ["--listen", "127.0.0.1:0", "--listen", &unix];
-        Self { server: setup.serve(root, &options), small, large }
+        let server = setup.serve(root, &[&HURRIED[..], &options].concat());
+        Self { server, small, large }
     }
 
     /// Connects to the two addresses in turn.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir_tests::load::{LoadRun, load};
 use weir_tests::origin::reply;
-use weir_tests::server::Stopped;
+use weir_tests::server::{HURRIED, Stopped};
 use weir_tests::wait::until;
 use weir_tests::{Origin, Root, Server, Setup, suite};
 
@@ -43,7 +43,8 @@ const NAMES: [&str; 4] =
 
 fn a_flood_for_the_only_upstream_is_refused_by_the_kernel_in_the_end(setup: &Setup) {
     let origin = slow_origin();
-    let (ran, stopped) = flood(setup.proxy(&[&origin.url()], &ONE_AT_A_TIME));
+    let (ran, stopped) =
+        flood(setup.proxy(&[&origin.url()], &[&ONE_AT_A_TIME[..], &HURRIED].concat()));
     let [dropped, others, failed, idle]: [u64; 4] = counted(&stopped, &NAMES).try_into().unwrap();
     assert_eq!((failed, idle), (0, 0));
     let of_5xx = ran.json["counts"]["statuses"]["5xx"].as_u64().unwrap();
