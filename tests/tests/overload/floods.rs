@@ -35,6 +35,11 @@ fn flood(options: &[&str]) -> (LoadRun, Stopped) {
     flood_over(Server::start(WEIR, &[&COSTLY, options].concat(), &root))
 }
 
+/// Starts a server of a set-up whose requests take much, and wait for no longer than by default.
+fn serve_costly(setup: &Setup, root: &Root) -> Server {
+    setup.serve(root, &[&COSTLY[..], &HURRIED].concat())
+}
+
 fn flood_over(server: Server) -> (LoadRun, Stopped) {
     let url = format!("http://{}/.weir/burn/2000/hello.txt", server.authority());
     let ran = load(WEIR, FLOOD, url);
@@ -72,14 +77,14 @@ const OF_CONTROLS: [&str; 11] = [
 
 fn a_flood_is_survived(setup: &Setup) {
     let root = Root::with_hello();
-    let (ran, stopped) = flood_over(setup.serve(&root, &[&COSTLY[..], &HURRIED].concat()));
+    let (ran, stopped) = flood_over(serve_costly(setup, &root));
     assert!(ran.count("replies") > 0, "{ran:?}");
     assert!(counted(&stopped, &["replies"])[0] > ran.count("replies"));
 }
 
 fn a_flood_is_noticed_and_refused_by_the_kernel(setup: &Setup) {
     let root = Root::with_hello();
-    let (ran, stopped) = flood_over(setup.serve(&root, &[&COSTLY[..], &HURRIED].concat()));
+    let (ran, stopped) = flood_over(serve_costly(setup, &root));
     let names = ["overloads", "syn_filter_changes", "syn_dropped", "syn_filter_failed"];
     let [overloads, changes, dropped, failed]: [u64; 4] =
         counted(&stopped, &names).try_into().unwrap();
@@ -119,7 +124,7 @@ fn a_flood_is_refused_by_the_kernel_after_the_user_has_changed() {
 /// times as long as any client should wait to be admitted.
 fn a_long_work_phase_is_cut_to_accept_others(setup: &Setup) {
     let root = Root::with_hello();
-    let server = setup.serve(&root, &[&COSTLY[..], &HURRIED].concat());
+    let server = serve_costly(setup, &root);
     let mut crowd: Vec<_> = (0..40).map(|_| server.connect()).collect();
     crowd.iter_mut().for_each(|client| assert_eq!(client.get("/hello.txt").text(), "hello"));
     let mut first = server.connect();

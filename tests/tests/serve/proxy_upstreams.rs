@@ -122,8 +122,7 @@ fn a_server_that_fails_its_checks_gets_no_requests() {
     assert_eq!((count("upstream_servers_down"), count("upstream_failed")), (0, 0));
 }
 
-/// The proxy learns of the refusal at once where the server had a Unix socket, and later where it
-/// had a port.
+/// The server has a Unix socket: nobody else can get its address while it is away.
 #[test]
 fn a_server_that_has_come_back_is_used_again() {
     let (root, other) = (Root::with_hello(), Origin::echo());

@@ -13,6 +13,7 @@ use crate::context::WorkerContext;
 use crate::context::forwarded::{Forward, Place};
 use crate::context::output::Output;
 use crate::upstream::Reuse;
+use crate::upstream::sockets::UpstreamSocket;
 
 /// Maximum number of bytes of a reply that wait in the output; more wait in its queue.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
@@ -123,12 +124,17 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
             Ok(false)
         }
         Err(error) => {
-            server.was_refused |= client::is_refused(&error);
             // It may have answered before it broke off.
             server.is_ready = true;
-            Err(if server.is_new { Failure::Unreachable } else { Failure::BrokeOff })
+            Err(failure_of(server, &error))
         }
     }
+}
+
+/// Records an error of a connection, and returns what it is to the request.
+fn failure_of(server: &mut UpstreamSocket, error: &io::Error) -> Failure {
+    server.note_error(error);
+    if server.is_new { Failure::Unreachable } else { Failure::BrokeOff }
 }
 
 /// Receives what there is of the reply, as far as there is room. Returns whether there was any.
@@ -151,10 +157,7 @@ pub(super) fn receive_reply(
     let bytes = match server.read(context.scratch.get_mut(..room).unwrap_or_default()) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-        Err(error) => {
-            server.was_refused |= client::is_refused(&error);
-            return Err(if server.is_new { Failure::Unreachable } else { Failure::BrokeOff });
-        }
+        Err(error) => return Err(failure_of(server, &error)),
     };
     if bytes == 0 {
         let is_new = server.is_new;

@@ -2,19 +2,22 @@
 //! much of its share it is given. Pure but for atomics. Times are nanoseconds on the clock that
 //! all loops share.
 
+use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+use weir_sys::client;
 
 /// Time for which a server is passed over after its first failure, nanoseconds. Each further
 /// failure in a row doubles it.
 const BACKOFF_NS: u64 = 1_000_000_000;
 
+/// Number of times that it is doubled at most.
+const DOUBLINGS_MAX: u32 = 5;
+
 /// Time for which an absent server is passed over, nanoseconds: one that is started again is found
 /// soon, and meanwhile four requests a second go a way round that takes no longer than a connect.
 const ABSENT_NS: u64 = 250_000_000;
-
-/// Number of times that it is doubled at most.
-const DOUBLINGS_MAX: u32 = 5;
 
 /// Time within which a server that was passed over gets one request, as a trial, nanoseconds.
 const TRIAL_NS: u64 = 1_000_000_000;
@@ -28,11 +31,18 @@ const SHARE_MIN: u64 = WHOLE / 10;
 /// Fault of a server, by what a trial costs the client whose request it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Nobody listens at its address, which is known at once: the request goes to another server.
+    /// Absence of a listener at its address, known at once: the request goes to another server.
     Absent,
-    /// It cannot be reached in time, breaks off, or sends what is no HTTP: the client loses time,
-    /// or its reply.
+    /// Failure to be reached in time, a break-off, or what is no HTTP: the client loses time, or
+    /// its reply.
     Broken,
+}
+
+impl Fault {
+    /// Returns the fault that an error of a connection tells of.
+    pub(super) fn of(error: &io::Error) -> Self {
+        if client::is_refused(error) { Self::Absent } else { Self::Broken }
+    }
 }
 
 /// State of a server. What the loops change at the same time need not be exact to a request.

@@ -328,7 +328,7 @@ impl Upstreams {
                 Err(error) => {
                     // A Unix socket whose queue is full belongs to a server that lives.
                     if error.kind() != io::ErrorKind::WouldBlock {
-                        self.note_failure_of(upstream, server, fault_of(&error), now_ns);
+                        self.note_failure_of(upstream, server, Fault::of(&error), now_ns);
                     }
                     last = error;
                 }
@@ -370,8 +370,7 @@ impl Upstreams {
     /// Records that the server of a connection could not be reached, or broke off.
     pub(crate) fn note_failure(&mut self, slot: u32, now_ns: u64) {
         if let Some(socket) = self.sockets.get(slot) {
-            let fault = if socket.was_refused { Fault::Absent } else { Fault::Broken };
-            let (upstream, server) = socket.server();
+            let (fault, (upstream, server)) = (socket.fault, socket.server());
             self.note_failure_of(upstream, server, fault, now_ns);
         }
     }
@@ -415,11 +414,6 @@ pub(crate) fn count_refusal(reason: Reason, counters: &mut Counters) {
         Reason::Stale => counters.upstream_stale.one(),
         Reason::Excess => counters.upstream_excess.one(),
     }
-}
-
-/// Returns the fault of a server to which no connection could be begun.
-fn fault_of(error: &io::Error) -> Fault {
-    if client::is_refused(error) { Fault::Absent } else { Fault::Broken }
 }
 
 /// Begins a session of TLS with a server; `None` without TLS.

@@ -12,6 +12,7 @@ use weir_sys::heap::{Charge, Charged, Part};
 use weir_sys::socket;
 use weir_tls::client::{ClientSession, Failure};
 
+use super::health::Fault;
 use super::ring_io::RingIo;
 use super::transport::Kernel;
 
@@ -42,8 +43,8 @@ pub(crate) struct UpstreamSocket {
     pub is_reused: bool,
     /// True until something was written.
     pub is_new: bool,
-    /// True if nobody listened at the address.
-    pub was_refused: bool,
+    /// Fault of the server, should the connection fail.
+    pub(super) fault: Fault,
     /// True while the mechanism is to be told something.
     is_changed: bool,
     idle_since_ns: u64,
@@ -59,6 +60,14 @@ impl UpstreamSocket {
     /// Returns the upstream, and the server.
     pub(super) fn server(&self) -> (usize, usize) {
         (self.upstream.into(), self.server.into())
+    }
+
+    /// Records an error of a read or a write. The kernel tells only once that a connect was refused
+    /// (SO_ERROR, socket(7)).
+    pub(crate) fn note_error(&mut self, error: &io::Error) {
+        if Fault::of(error) == Fault::Absent {
+            self.fault = Fault::Absent;
+        }
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -311,7 +320,7 @@ impl Sockets {
             is_ready: false,
             is_reused: false,
             is_new: true,
-            was_refused: false,
+            fault: Fault::Broken,
             is_changed: false,
             idle_since_ns: 0,
             emptied_ns: None,
