@@ -79,10 +79,14 @@ impl Server {
         Server::spawn(command)
     }
 
-    /// Starts `weir proxy` in front of the servers at `urls`, on a free port of 127.0.0.1.
+    /// Starts `weir proxy` in front of the servers at `urls`, on a free port of 127.0.0.1. However
+    /// slow the machine, it keeps connections to them, unless `options` say which it keeps.
     pub fn proxy(weir: &str, urls: &[&str], options: &[&str]) -> Server {
         let mut command = Command::new(weir);
         command.arg("proxy").args(urls).args(options).args(["--listen", "127.0.0.1:0"]);
+        if !options.iter().any(|option| option.starts_with("--keep-idle")) {
+            command.args(["--keep-idle", "256"]);
+        }
         Server::spawn(command)
     }
 

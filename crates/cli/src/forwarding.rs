@@ -168,7 +168,7 @@ fn with_servers(name: &str, servers: Vec<UpstreamServer>, options: &UpstreamOpti
             target_ns: ns(options.queue_target),
         },
         names_server: options.upstream_host == HostChoice::Server,
-        idle_max: options.keep_idle,
+        keep_idle: options.keep_idle,
         idle_ns: ns(options.keep_idle_for),
         proxy_protocol: options.proxy_protocol_out.map(Into::into),
         reply_buffer_max: saturated(options.reply_buffer),

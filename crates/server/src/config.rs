@@ -32,7 +32,9 @@ pub(crate) use error_log::{LogEntry, ToWriter};
 pub use log::{
     AccessLog, LOG_FIELDS, LogField, LogFieldRow, LogFormat, LogPattern, LogTarget, PatternPart,
 };
-pub use upstream::{HealthCheck, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts};
+pub use upstream::{
+    HealthCheck, KeepIdle, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts,
+};
 
 /// Address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]

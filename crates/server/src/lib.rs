@@ -31,9 +31,9 @@ mod worker;
 pub use check::{Unavailable, check};
 pub use config::{
     AccessLog, Address, ClientLimits, Config, Error, ErrorLog, ErrorLogOptions, HealthCheck,
-    HighPriority, LOG_FIELDS, LogField, LogFieldRow, LogFormat, LogLevel, LogPattern, LogTarget,
-    MemoryLimit, PatternPart, ReplyCache, SandboxMode, SiteRoot, SynFilterPlace, Timeouts,
-    Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts, UserName,
+    HighPriority, KeepIdle, LOG_FIELDS, LogField, LogFieldRow, LogFormat, LogLevel, LogPattern,
+    LogTarget, MemoryLimit, PatternPart, ReplyCache, SandboxMode, SiteRoot, SynFilterPlace,
+    Timeouts, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts, UserName,
 };
 pub use ipnet::IpNet;
 pub use limits::MEMORY_BYTES_MIN;

@@ -70,6 +70,7 @@ impl<'a> Play<'a> {
             endpoints: None,
             is_own: false,
             takes_content_first: false,
+            is_last: false,
             is_tls: false,
         };
         let mut exchange = Exchange::new(&request, head, &facts);

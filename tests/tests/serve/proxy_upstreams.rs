@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use weir_tests::faulty::{Behaviour, Faulty};
-use weir_tests::origin::reply;
+use weir_tests::origin::{Received, reply};
 use weir_tests::server::run;
 use weir_tests::setups::forwarders;
 use weir_tests::wait::until;
@@ -157,6 +157,28 @@ fn an_absent_server_is_tried_as_often_as_ever() {
             let connects = server.new_report()["total"]["upstream_connects"].as_u64().unwrap();
             connects.saturating_sub(other.connections() as u64) >= 10
         });
+    }
+}
+
+/// One connection for each request finds a process that has time for it; see docs/proxy.md.
+#[test]
+fn a_server_that_takes_long_for_a_reply_has_a_connection_for_each_request() {
+    let is_meant = |setup: &&Setup| ["loop", "ring"].contains(&setup.arch.spelling);
+    for setup in forwarders(WEIR).iter().filter(is_meant) {
+        let origin = Origin::start(|_| {
+            thread::sleep(Duration::from_millis(100));
+            reply(b"slow")
+        });
+        let server = setup.proxy(&[&origin.url()], &["--workers", "1", "--keep-idle", "auto"]);
+        let mut client = server.connect();
+        for _ in 0..10 {
+            assert_eq!(client.get("/").text(), "slow");
+        }
+        // The first says nothing: nobody knew.
+        let is_told = |received: &Received| received.fields("Connection") == ["close"];
+        let told: Vec<bool> = origin.received().iter().map(is_told).collect();
+        assert_eq!(told, [&[false][..], &[true; 9]].concat());
+        assert_eq!(origin.connections(), 10);
     }
 }
 

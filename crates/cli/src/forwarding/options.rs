@@ -8,7 +8,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use weir_server::accept::Limit;
 use weir_server::accept::upstream;
 use weir_server::proxy_protocol::Version;
-use weir_server::{HighPriority, IpNet};
+use weir_server::{HighPriority, IpNet, KeepIdle};
 
 use crate::values::{self, OnOff};
 
@@ -138,9 +138,10 @@ pub(crate) struct UpstreamOptions {
     #[arg(long, value_name = "VERSION", help_heading = EACH)]
     pub proxy_protocol_out: Option<HeaderVersion>,
 
-    /// Idle connections to each server that each loop keeps
-    #[arg(long, value_name = "N", default_value = "256", help_heading = EACH)]
-    pub keep_idle: usize,
+    /// Idle connections to each server that each loop keeps; auto: 256, and none while the server
+    /// takes fifty times as long for a reply as a connect
+    #[arg(long, value_name = "N|auto", default_value = "auto", help_heading = EACH)]
+    pub keep_idle: KeepIdle,
 
     /// Time for which an idle connection to a server is kept
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::limit,

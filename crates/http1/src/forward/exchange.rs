@@ -110,7 +110,7 @@ impl Exchange {
             is_tls: facts.is_tls,
             request_trailers: Vec::new(),
             asked,
-            is_last: request::has_stray_content(request),
+            is_last: request::is_last(request, facts),
             client_ended: false,
             expects_continue: request.expect_continue && !facts.takes_content_first,
             body_begun: false,
@@ -482,6 +482,12 @@ impl Exchange {
             && self.part == ReplyPart::Done
             && self.request_taken()
             && self.is_sent()
+    }
+
+    /// Returns whether the other server was told that the request is the last on its connection.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        self.is_last
     }
 
     /// Returns whether the connection to the client ends with the reply: it was told so (RFC 9112

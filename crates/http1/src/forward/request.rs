@@ -46,6 +46,9 @@ pub struct RequestFacts<'a> {
     /// True if the caller takes the content before the request is sent, and tells a client that
     /// waits for a 100 to send it: the other server is not asked for one.
     pub takes_content_first: bool,
+    /// True if it is to be the last request on its connection, and the other server is told so (RFC
+    /// 9112 section 9.6).
+    pub is_last: bool,
 }
 
 /// Wishes of a request besides a resource.
@@ -68,9 +71,14 @@ struct Said<'b> {
 
 /// Returns whether a request has content that has no meaning for its method (RFC 9110 section
 /// 9.3.1): a server that does not expect it could take it for another request.
-pub(super) fn has_stray_content(request: &Request<'_>) -> bool {
+fn has_stray_content(request: &Request<'_>) -> bool {
     let has_content = !matches!(request.framing, Framing::None | Framing::Length(0));
     has_content && matches!(request.method, Method::Get | Method::Head)
+}
+
+/// Returns whether a request is the last on its connection to the other server.
+pub(super) fn is_last(request: &Request<'_>, facts: &RequestFacts<'_>) -> bool {
+    facts.is_last || has_stray_content(request)
 }
 
 /// Appends the head of `request`, which was parsed from `head`. Returns what it asks for.
@@ -107,11 +115,12 @@ pub(super) fn write(
         Framing::Length(length) => reply::field_u64(out, "Content-Length", length),
         Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
     }
-    if has_stray_content(request) {
-        out.extend_from_slice(b"Connection: close\r\n");
-    } else if let Some(upgrade) = upgrade {
+    let upgrade = upgrade.filter(|_| !has_stray_content(request));
+    if let Some(upgrade) = upgrade {
         out.extend_from_slice(b"Connection: upgrade\r\n");
         push(out, b"Upgrade", upgrade);
+    } else if is_last(request, facts) {
+        out.extend_from_slice(b"Connection: close\r\n");
     }
     reply::end(out);
     let events = accepts_events && request.method == Method::Get;

@@ -31,6 +31,7 @@ fn request_facts() -> RequestFacts<'static> {
         is_own: false,
         is_tls: false,
         takes_content_first: false,
+        is_last: false,
     }
 }
 
@@ -586,6 +587,29 @@ fn a_protocol_that_carries_requests_is_not_asked_for() {
         );
         let expected = format!("GET / HTTP/1.1\r\nHost: a\r\n{ORIGIN}\r\n");
         assert_eq!(text(exchange(&head).unsent()), expected);
+    }
+}
+
+#[test]
+fn a_request_may_be_the_last_on_its_connection_unless_it_asks_for_another_protocol() {
+    let facts = RequestFacts { is_last: true, ..request_facts() };
+    for (fields, expected) in [
+        ("", "Connection: close\r\n"),
+        ("Connection: keep-alive\r\n", "Connection: close\r\n"),
+        (
+            "Connection: upgrade\r\nUpgrade: websocket\r\n",
+            "Connection: upgrade\r\nUpgrade: websocket\r\n",
+        ),
+    ] {
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let mut exchange = exchange_with(head.as_bytes(), &facts);
+        let sent = format!("GET / HTTP/1.1\r\nHost: a\r\n{ORIGIN}{expected}\r\n");
+        assert_eq!(text(exchange.unsent()), sent);
+        exchange.note_sent(exchange.unsent().len());
+        // One that does not listen.
+        let reply = b"HTTP/1.1 204 None\r\nConnection: keep-alive\r\n\r\n";
+        exchange.receive(reply, &mut Vec::new(), &FACTS).unwrap();
+        assert!(exchange.is_last() && !exchange.keeps_upstream());
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use weir_accept::upstream::UpstreamConfig;
@@ -47,6 +48,37 @@ impl fmt::Display for UpstreamServer {
     }
 }
 
+/// Connections to a server that are kept when they are idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepIdle {
+    /// At most 256 in each loop, and none while the server takes so long for a reply that a connect
+    /// is nothing beside it: one that is kept may wait for a process that is busy.
+    Auto,
+    /// At most so many in each loop.
+    Count(usize),
+}
+
+impl KeepIdle {
+    /// Returns the maximum number of idle connections to each server in each loop.
+    pub fn count_max(self) -> usize {
+        match self {
+            Self::Auto => 256,
+            Self::Count(count) => count,
+        }
+    }
+}
+
+impl FromStr for KeepIdle {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            number => number.parse().map(Self::Count).map_err(|_| "not a number, nor auto"),
+        }
+    }
+}
+
 /// One or more servers that answer the same requests.
 #[derive(Clone, Debug)]
 pub struct Upstream {
@@ -58,8 +90,8 @@ pub struct Upstream {
     pub admission: UpstreamConfig,
     /// True if requests name the server as their Host, and not the host that the client named.
     pub names_server: bool,
-    /// Maximum number of idle connections to each server that a loop keeps.
-    pub idle_max: usize,
+    /// Connections that are kept for another request.
+    pub keep_idle: KeepIdle,
     /// Time for which an idle connection is kept, nanoseconds.
     pub idle_ns: u64,
     /// Version of the PROXY protocol by which its servers are told of clients' connections, so that

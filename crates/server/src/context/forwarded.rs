@@ -306,6 +306,7 @@ mod tests {
             is_own: false,
             is_tls: false,
             takes_content_first: false,
+            is_last: false,
         };
         Box::new(Forward {
             exchange: Exchange::new(&request, head, &facts),

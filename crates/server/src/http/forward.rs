@@ -51,6 +51,7 @@ impl Forward {
             is_own: background::owns(context.serving),
             is_tls: info.is_tls,
             takes_content_first: gathers,
+            is_last: context.upstreams.as_ref().is_some_and(|all| !all.keeps(upstream)),
         };
         let class = config.class_of(request.host, request.target.path());
         let now_ns = context.now_ns();
@@ -235,6 +236,14 @@ impl Forward {
                 }
                 limit => Failure::Timeout(limit),
             }),
+        }
+    }
+
+    /// Records how long the server took until its reply began.
+    pub(super) fn note_pace(&self, context: &mut WorkerContext) {
+        let took_ns = context.now_ns().saturating_sub(self.placed_ns);
+        if let (Some(slot), Some(upstreams)) = (self.socket, &mut context.upstreams) {
+            upstreams.note_reply(slot, took_ns);
         }
     }
 

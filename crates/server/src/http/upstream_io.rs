@@ -44,7 +44,10 @@ pub(super) fn exchange(
 
 fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
     let (now_ns, client) = (context.now_ns(), context.serving);
-    let reuse = reuse_for(forward.attempts, forward.exchange.is_harmless());
+    let reuse = match forward.exchange.is_last() {
+        true => Reuse::Never,
+        false => reuse_for(forward.attempts, forward.exchange.is_harmless()),
+    };
     forward.attempts += 1;
     forward.moved_ns = now_ns;
     let Some(upstreams) = &mut context.upstreams else { return Err(Failure::Unreachable) };
@@ -117,6 +120,9 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
             server.blocked[1] = bytes < unsent.len();
             forward.exchange.note_sent(bytes);
             forward.release_content();
+            if is_new {
+                upstreams.note_connected(slot);
+            }
             Ok(bytes > 0)
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

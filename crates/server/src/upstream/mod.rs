@@ -5,6 +5,7 @@ pub(crate) mod buffers;
 mod caching;
 pub(crate) mod checker;
 mod health;
+mod pace;
 pub(crate) mod ring_io;
 pub(crate) mod shared;
 pub(crate) mod sockets;
@@ -21,11 +22,12 @@ use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
 use weir_sys::client;
 use weir_sys::heap::{Charged, Part};
+use weir_sys::listener;
 use weir_sys::pipe::Pipe;
 use weir_sys::waker::Waker;
 use weir_tls::client::ClientSession;
 
-use crate::config::{Config, UpstreamAddress, UpstreamServer};
+use crate::config::{Config, KeepIdle, UpstreamAddress, UpstreamServer};
 use buffers::BufferPool;
 use health::Fault;
 use shared::{Grant, Landing, SharedUpstreams, Whose};
@@ -352,14 +354,41 @@ impl Upstreams {
         self.shared.is_down(upstream)
     }
 
+    /// Returns whether connections to an upstream are kept for other requests now.
+    pub(crate) fn keeps(&self, upstream: usize) -> bool {
+        let config = &self.config.upstreams[upstream];
+        match config.keep_idle {
+            // One that was opened for a client tells the server of no other.
+            _ if config.proxy_protocol.is_some() => false,
+            KeepIdle::Count(count) => count > 0,
+            // A handshake costs more time of both processors than of anybody's clock.
+            KeepIdle::Auto => config.has_tls() || self.shared.pace(upstream).keeps(),
+        }
+    }
+
+    /// Records that a connection has been made.
+    pub(crate) fn note_connected(&mut self, slot: u32) {
+        let Some(socket) = self.sockets.get(slot) else { return };
+        let upstream = socket.server().0;
+        if self.config.upstreams[upstream].keep_idle == KeepIdle::Auto {
+            // The loop may see it late, the kernel does not. A Unix socket has none.
+            let rtt_ns = listener::arrival(socket.fd()).map_or(0, |state| state.rtt_ns);
+            self.shared.pace(upstream).note_connect(rtt_ns);
+        }
+    }
+
+    /// Records that the reply on a connection has begun, `took_ns` after its request had a place.
+    pub(crate) fn note_reply(&mut self, slot: u32, took_ns: u64) {
+        if let Some((upstream, server)) = self.sockets.server_of(slot) {
+            self.shared.note_reply(upstream, server, took_ns);
+        }
+    }
+
     /// Gives back a connection after a request: it is kept, or closed.
     pub(crate) fn give_back(&mut self, slot: u32, keep: bool, now_ns: u64) {
         let Some((upstream, server)) = self.sockets.server_of(slot) else { return };
         self.shared.end(upstream, server);
-        let config = &self.config.upstreams[upstream];
-        // One that was opened for a client tells the server of no other.
-        let keep = keep && config.proxy_protocol.is_none();
-        let idle_max = config.idle_max;
+        let idle_max = self.config.upstreams[upstream].keep_idle.count_max();
         if keep && self.sockets.idle(upstream, server) < idle_max {
             self.sockets.keep(slot, now_ns);
         } else {

@@ -16,6 +16,7 @@ use weir_sys::waker::Waker;
 
 use super::buffers::BufferPool;
 use super::health::{Health, WHOLE};
+use super::pace::Pace;
 use crate::config::Config;
 
 /// Step between two requests on the way round a whole share, coprime to it: over a slow start, the
@@ -47,6 +48,7 @@ struct Server {
 struct SharedUpstream {
     admission: Mutex<Admission<Whose>>,
     servers: Vec<Server>,
+    pace: Pace,
     slow_start_ns: u64,
     /// Server that is asked first among equals.
     turn: AtomicUsize,
@@ -125,6 +127,7 @@ impl SharedUpstreams {
         let upstreams = config.upstreams.iter().map(|upstream| SharedUpstream {
             admission: Mutex::new(Admission::new(&upstream.admission)),
             servers: upstream.servers.iter().map(server).collect(),
+            pace: Pace::default(),
             slow_start_ns: upstream.slow_start_ns,
             turn: AtomicUsize::new(0),
         });
@@ -253,6 +256,16 @@ impl SharedUpstreams {
         self.upstreams[upstream].servers[server].in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
+    pub(super) fn pace(&self, upstream: usize) -> &Pace {
+        &self.upstreams[upstream].pace
+    }
+
+    /// Records that a reply of a server has begun, `took_ns` after its request had a place.
+    pub(super) fn note_reply(&self, upstream: usize, server: usize, took_ns: u64) {
+        let SharedUpstream { servers, pace, .. } = &self.upstreams[upstream];
+        pace.note_reply(took_ns, servers[server].in_flight.load(Ordering::Relaxed));
+    }
+
     pub(super) fn health(&self, upstream: usize, server: usize) -> &Health {
         &self.upstreams[upstream].servers[server].health
     }
@@ -321,6 +334,7 @@ mod tests {
             let shared = shared(vec![SharedUpstream {
                 admission: Mutex::new(Admission::new(&UpstreamConfig::default())),
                 servers,
+                pace: Pace::default(),
                 slow_start_ns: 10 * S,
                 turn: AtomicUsize::new(0),
             }]);
@@ -336,6 +350,7 @@ mod tests {
         let shared = shared(vec![SharedUpstream {
             admission: Mutex::new(Admission::new(&UpstreamConfig::default())),
             servers: vec![server(0), server(5), server(9), server(0)],
+            pace: Pace::default(),
             slow_start_ns: 0,
             turn: AtomicUsize::new(0),
         }]);
