@@ -53,7 +53,6 @@ impl Forward {
             takes_content_first: gathers,
             is_last: context.upstreams.as_ref().is_some_and(|all| !all.keeps(upstream)),
         };
-        let class = config.class_of(request.host, request.target.path());
         let now_ns = context.now_ns();
         context.counters.upstream_requests.one();
         let mut exchange = Exchange::new(request, head, &facts);
@@ -66,7 +65,7 @@ impl Forward {
             upstream,
             serial: context.upstreams.as_mut().map_or(0, |all| all.next_serial()),
             place: Place::Unasked,
-            asked: Asked { class, user: user_of(client) },
+            asked: asked(request, client, &config),
             content_lease: Lease::default(),
             owes_continue: gathers && request.expect_continue,
             socket: None,
@@ -334,6 +333,12 @@ impl Forward {
         response::answer_instead(instead, self.answered, info, context, output);
         Ok(())
     }
+}
+
+/// Returns what a request says of itself to the admission.
+fn asked(request: &Request<'_>, client: Option<IpAddr>, config: &Config) -> Asked {
+    let class = config.class_of(request.host, request.target.path());
+    Asked { class, user: user_of(client) }
 }
 
 fn place_of(arrived: Option<Arrived>) -> Place {
