@@ -183,6 +183,27 @@ fn a_server_that_takes_long_for_a_reply_has_a_connection_for_each_request() {
 }
 
 #[test]
+fn a_server_that_lets_connects_hang_costs_no_reply_where_there_is_another() {
+    for setup in forwarders(WEIR) {
+        let (other, hangs) = (Origin::echo(), Faulty::start(Behaviour::NeverAccepts));
+        let hangs = format!("http://{}", hangs.address());
+        let options = ["--workers", "1", "--connect-timeout", "300ms"];
+        let server = setup.proxy(&[&hangs, &other.url()], &options);
+        let mut client = server.connect();
+        for nth in 0..4 {
+            assert_eq!(client.get(&format!("/{nth}")).status, 200, "{}", setup.name);
+        }
+        client.send(request("POST", "/posted", &["Content-Length: 7"]));
+        client.send("content");
+        assert_eq!(client.reply().text(), "POST /posted HTTP/1.1\ncontent", "{}", setup.name);
+        drop(client);
+        let stats = server.stop_cleanly().stats()["total"].clone();
+        assert_eq!(stats["upstream_timeouts"], 0, "{}", setup.name);
+        assert!(stats["upstream_repeated"].as_u64().unwrap() > 0, "{}", setup.name);
+    }
+}
+
+#[test]
 fn a_server_that_sends_no_http_is_passed_over() {
     for options in [&[][..], &["--cache", "1M"]] {
         let (bad, (good, _)) = (Faulty::start(Behaviour::Garbage), origin("good"));

@@ -163,7 +163,7 @@ impl Forward {
             return self.moved_ns.saturating_add(limits.idle_ns);
         }
         let wait_ns = match self.waits_for(context) {
-            Limit::Connect => limits.connect_ns,
+            Limit::Connect => self.connect_limit_ns(context).unwrap_or(limits.connect_ns),
             Limit::FirstByte => limits.first_byte_ns,
             Limit::Read | Limit::Write | Limit::Whole => limits.idle_ns,
         };
@@ -181,7 +181,7 @@ impl Forward {
 
     /// Returns the limit of what is waited for at the server.
     fn waits_for(&self, context: &WorkerContext) -> Limit {
-        if self.is_connecting(context) {
+        if self.connect_limit_ns(context).is_some() {
             Limit::Connect
         } else if !self.exchange.is_sent() {
             Limit::Write
@@ -192,9 +192,11 @@ impl Forward {
         }
     }
 
-    fn is_connecting(&self, context: &WorkerContext) -> bool {
-        let sockets = context.upstreams.as_ref().map(|upstreams| &upstreams.sockets);
-        self.socket.zip(sockets).is_some_and(|(slot, sockets)| sockets.is_new(slot))
+    /// Returns the time limit of its connect, nanoseconds; `None` if it has a connection, or none
+    /// is under way.
+    fn connect_limit_ns(&self, context: &WorkerContext) -> Option<u64> {
+        let (slot, upstreams) = self.socket.zip(context.upstreams.as_ref())?;
+        upstreams.connect_limit_ns(slot)
     }
 
     /// Begins or ends the time in which the client is waited for, so that one that is slow does not

@@ -281,6 +281,13 @@ fn may_queue(forward: &Forward) -> bool {
     forward.place == Place::Has
 }
 
+/// Gives up a connect that takes too long, so that another server is tried, each once. Returns
+/// false if there is none: the request fails.
+pub(super) fn try_elsewhere(forward: &mut Forward, context: &mut WorkerContext) -> bool {
+    let servers = context.config.upstreams[forward.upstream].servers.len();
+    usize::from(forward.attempts) < servers && try_again(forward, context).is_ok()
+}
+
 /// Gives up a connection that has failed, so that another is tried; not for a client that has gone.
 fn try_again(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
     let now_ns = context.now_ns();

@@ -96,6 +96,12 @@ impl Health {
         (share as u64).max(SHARE_MIN)
     }
 
+    /// Returns the time limit of a connect to it, where another server can be asked after that:
+    /// `limit_ns`, and no more than a trial lasts if this is one.
+    pub(super) fn connect_limit_ns(&self, limit_ns: u64) -> u64 {
+        if self.failures.load(Relaxed) == 0 { limit_ns } else { limit_ns.min(TRIAL_NS) }
+    }
+
     /// Records that it is given a request.
     pub(super) fn note_chosen(&self, now_ns: u64) {
         if self.failures.load(Relaxed) > 0 {
@@ -233,6 +239,16 @@ mod tests {
         assert_eq!(health.available_ns(2 * S), 3 * S);
         health.note_success(2 * S + 1);
         assert_eq!(health.available_ns(2 * S + 1), 0);
+    }
+
+    #[test]
+    fn a_connect_to_a_server_that_failed_takes_no_longer_than_a_trial() {
+        let health = Health::new();
+        assert_eq!(health.connect_limit_ns(5 * S), 5 * S);
+        health.note_failure(Fault::Broken, S);
+        assert_eq!([5 * S, S / 2].map(|limit| health.connect_limit_ns(limit)), [S, S / 2]);
+        health.note_success(3 * S);
+        assert_eq!(health.connect_limit_ns(5 * S), 5 * S);
     }
 
     #[test]

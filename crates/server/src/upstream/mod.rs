@@ -27,7 +27,7 @@ use weir_sys::pipe::Pipe;
 use weir_sys::waker::Waker;
 use weir_tls::client::ClientSession;
 
-use crate::config::{Config, KeepIdle, UpstreamAddress, UpstreamServer};
+use crate::config::{Config, KeepIdle, Upstream, UpstreamAddress, UpstreamServer};
 use buffers::BufferPool;
 use health::Fault;
 use shared::{Grant, Landing, SharedUpstreams, Whose};
@@ -364,6 +364,16 @@ impl Upstreams {
             // A handshake costs more time of both processors than of anybody's clock.
             KeepIdle::Auto => config.has_tls() || self.shared.pace(upstream).keeps(),
         }
+    }
+
+    /// Returns the time limit of a connect that is under way, nanoseconds.
+    pub(crate) fn connect_limit_ns(&self, slot: u32) -> Option<u64> {
+        let (upstream, server) = self.sockets.connecting(slot)?;
+        let Upstream { servers, timeouts, .. } = &self.config.upstreams[upstream];
+        let health = self.shared.health(upstream, server);
+        let has_others = servers.len() > 1;
+        let limit_ns = timeouts.connect_ns;
+        Some(if has_others { health.connect_limit_ns(limit_ns) } else { limit_ns })
     }
 
     /// Records that a connection has been made.

@@ -481,10 +481,11 @@ impl Sockets {
         }
     }
 
-    /// Returns whether nothing has been written to a connection: it may not be made yet.
-    pub(crate) fn is_new(&self, slot: u32) -> bool {
-        let entry = self.entries.get(slot as usize);
-        entry.and_then(|entry| entry.1.as_ref()).is_some_and(|socket| socket.is_new)
+    /// Returns the upstream and the server of a connection to which nothing has been written: it
+    /// may not be made yet.
+    pub(crate) fn connecting(&self, slot: u32) -> Option<(usize, usize)> {
+        let socket = self.entries.get(slot as usize)?.1.as_ref()?;
+        socket.is_new.then(|| socket.server())
     }
 
     /// Records that the mechanism has reported a connection. Returns the client that uses it. An

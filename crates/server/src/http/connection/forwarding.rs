@@ -15,6 +15,7 @@ use crate::http::cache_lookup::{self, Consulted};
 use crate::http::course::Course;
 use crate::http::forward_failure::{Failure, Limit};
 use crate::http::response::{self, Instead, Refused};
+use crate::http::upstream_io;
 use crate::sites::ruling::Verdict;
 use crate::upstream::shared::Landing;
 
@@ -245,6 +246,13 @@ impl Connection {
             self.put_forward(forward, context);
             return self.action();
         };
+        if failure == Failure::Timeout(Limit::Connect)
+            && !is_late
+            && upstream_io::try_elsewhere(&mut forward, context)
+        {
+            self.put_forward(forward, context);
+            return Action::Forward;
+        }
         if matches!(failure, Failure::SlowClient(_)) {
             self.set_close_reason(failure.close_reason());
         }
