@@ -139,7 +139,7 @@ pub(crate) struct UpstreamOptions {
     pub proxy_protocol_out: Option<HeaderVersion>,
 
     /// Idle connections to each server that each loop keeps; auto: 256, and none while the server
-    /// takes fifty times as long for a reply as a connect
+    /// takes sixty times as long for a reply as a connect
     #[arg(long, value_name = "N|auto", default_value = "auto", help_heading = EACH)]
     pub keep_idle: KeepIdle,
 

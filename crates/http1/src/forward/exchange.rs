@@ -484,7 +484,8 @@ impl Exchange {
             && self.is_sent()
     }
 
-    /// Returns whether the other server was told that the request is the last on its connection.
+    /// Returns whether the request is the last on its connection to the other server, which was
+    /// told so, unless it was asked for another protocol.
     #[must_use]
     pub fn is_last(&self) -> bool {
         self.is_last

@@ -242,9 +242,10 @@ impl Forward {
 
     /// Records how long the server took until its reply began.
     pub(super) fn note_pace(&self, context: &mut WorkerContext) {
-        let took_ns = context.now_ns().saturating_sub(self.placed_ns);
+        let now_ns = context.now_ns();
+        let took_ns = now_ns.saturating_sub(self.placed_ns);
         if let (Some(slot), Some(upstreams)) = (self.socket, &mut context.upstreams) {
-            upstreams.note_reply(slot, took_ns);
+            upstreams.note_reply(slot, took_ns, now_ns);
         }
     }
 

@@ -305,14 +305,14 @@ impl Upstreams {
                 && let Some(slot) = self.sockets.take_idle(upstream, server, client, unlooked_ns)
             {
                 counters.upstream_reused.one();
-                self.shared.begin(upstream, server);
+                self.shared.begin(upstream, server, shared_ns);
                 return Ok(slot);
             }
             counters.upstream_connects.one();
             let target = &self.config.upstreams[upstream].servers[server];
             match open(&target.address).and_then(|fd| Ok((fd, session(target)?))) {
                 Ok((fd, tls)) => {
-                    self.shared.begin(upstream, server);
+                    self.shared.begin(upstream, server, shared_ns);
                     return Ok(self.sockets.add(fd, upstream, server, client, tls));
                 }
                 // What is lacking here is not the server's fault.
@@ -388,9 +388,9 @@ impl Upstreams {
     }
 
     /// Records that the reply on a connection has begun, `took_ns` after its request had a place.
-    pub(crate) fn note_reply(&mut self, slot: u32, took_ns: u64) {
+    pub(crate) fn note_reply(&mut self, slot: u32, took_ns: u64, now_ns: u64) {
         if let Some((upstream, server)) = self.sockets.server_of(slot) {
-            self.shared.note_reply(upstream, server, took_ns);
+            self.shared.note_reply(upstream, server, took_ns, now_ns + self.offset_ns);
         }
     }
 

@@ -14,8 +14,10 @@ use std::sync::atomic::Ordering::Relaxed;
 /// is over at once, and costs its accept, its registration and its close all the same.
 const CONNECT_MIN_NS: u64 = 50_000;
 
-/// Connects that may take as long as one reply: a connection is kept where fewer would.
-const CONNECTS_PER_REPLY: u64 = 50;
+/// Number of connects that take as long as a reply of a server whose connections are not kept.
+/// Such a server is given at most 333 connections a second: each may keep its port for a minute
+/// (TIME_WAIT), and Linux has 28,000 for a server.
+const CONNECTS_PER_REPLY: u64 = 60;
 
 /// Reciprocal of the weight of a reply in the mean.
 const REPLIES: u64 = 32;
@@ -39,10 +41,11 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Records a reply that began `took_ns` after its request had a place, when its server had
-    /// `in_flight` requests: each has its part of that time.
-    pub(super) fn note_reply(&self, took_ns: u64, in_flight: usize) {
-        let sample_ns = (took_ns / (in_flight as u64).max(1)).max(1);
+    /// Records a reply that began `took_ns` after its request had a place, and `busy_ns` after its
+    /// server's last reply or the end of its rest: the server has spent the shorter on it, however
+    /// many it was working on, and however many it leaves unanswered.
+    pub(super) fn note_reply(&self, took_ns: u64, busy_ns: u64) {
+        let sample_ns = took_ns.min(busy_ns).max(1);
         let known_ns = self.reply_ns.load(Relaxed);
         let next_ns = match known_ns {
             0 => sample_ns,
@@ -78,13 +81,13 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Returns whether connections are kept after 200 replies of `reply_ns` each, with as many in
-    /// flight, and connects of `connect_ns`.
-    fn keeps(reply_ns: u64, in_flight: usize, connect_ns: u64) -> bool {
+    /// Returns whether connections are kept after 200 replies of `reply_ns` each, one every
+    /// `busy_ns`, and connects of `connect_ns`.
+    fn keeps(reply_ns: u64, busy_ns: u64, connect_ns: u64) -> bool {
         let pace = Pace::default();
         for _ in 0..200 {
             pace.note_connect(connect_ns);
-            pace.note_reply(reply_ns, in_flight);
+            pace.note_reply(reply_ns, busy_ns);
         }
         pace.keeps()
     }
@@ -92,19 +95,21 @@ mod tests {
     #[test]
     fn a_connection_is_kept_where_a_connect_is_a_fair_part_of_a_reply() {
         assert!(Pace::default().keeps());
-        for (reply_ns, in_flight, connect_ns, expected) in [
-            (2 * MS, 1, 0, true),
-            (20 * MS, 1, 0, false),
+        for (reply_ns, busy_ns, connect_ns, expected) in [
+            (2 * MS, 2 * MS, 0, true),
+            (20 * MS, 20 * MS, 0, false),
             // Two processes of puma, and an event loop that has as many in flight as come.
-            (20 * MS, 2, 0, false),
-            (200 * MS, 100, 0, true),
+            (20 * MS, 10 * MS, 0, false),
+            (200 * MS, 2 * MS, 0, true),
+            // Beside a stream that is open for hours.
+            (2 * MS, 5_000 * MS, 0, true),
             // Across a network.
-            (20 * MS, 2, MS / 10, false),
-            (20 * MS, 2, MS, true),
-            (100 * MS, 1, 30 * MS, true),
-            (10_000 * MS, 1, 30 * MS, false),
+            (20 * MS, 10 * MS, MS / 10, false),
+            (20 * MS, 10 * MS, MS, true),
+            (100 * MS, 100 * MS, 30 * MS, true),
+            (10_000 * MS, 10_000 * MS, 30 * MS, false),
         ] {
-            assert_eq!(keeps(reply_ns, in_flight, connect_ns), expected, "{reply_ns} {in_flight}");
+            assert_eq!(keeps(reply_ns, busy_ns, connect_ns), expected, "{reply_ns} {busy_ns}");
         }
     }
 
@@ -112,7 +117,8 @@ mod tests {
     fn few_replies_that_are_late_decide_nothing() {
         let pace = Pace::default();
         for nth in 0..1000 {
-            pace.note_reply(if nth % 20 == 19 { 60_000 * MS } else { MS }, 1);
+            let took_ns = if nth % 20 == 19 { 60_000 * MS } else { MS };
+            pace.note_reply(took_ns, took_ns);
             assert!(pace.keeps(), "{nth}");
         }
     }
@@ -121,7 +127,7 @@ mod tests {
     fn the_pace_follows_a_server_that_changes() {
         let pace = Pace::default();
         for (reply_ns, expected) in [(MS / 10, true), (20 * MS, false), (MS / 10, true)] {
-            (0..200).for_each(|_| pace.note_reply(reply_ns, 1));
+            (0..200).for_each(|_| pace.note_reply(reply_ns, reply_ns));
             assert_eq!(pace.keeps(), expected, "{reply_ns}");
         }
     }
@@ -131,7 +137,7 @@ mod tests {
         let pace = Pace::default();
         for nth in 0..1000 {
             pace.note_connect(if nth % 10 == 0 { MS / 10 } else { 5 * MS });
-            pace.note_reply(20 * MS, 1);
+            pace.note_reply(20 * MS, 20 * MS);
         }
         assert!(!pace.keeps());
     }

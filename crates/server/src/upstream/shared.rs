@@ -42,7 +42,16 @@ pub(crate) struct Grant {
 
 struct Server {
     in_flight: AtomicUsize,
+    /// Time of its last reply, or of the end of its last rest, whichever is later.
+    replied_ns: AtomicU64,
     health: Health,
+}
+
+impl Server {
+    /// Creates it, with so many requests in flight.
+    fn new(in_flight: usize) -> Self {
+        Self { in_flight: in_flight.into(), replied_ns: 0.into(), health: Health::new() }
+    }
 }
 
 struct SharedUpstream {
@@ -123,7 +132,7 @@ impl SharedUpstreams {
     }
 
     fn new(config: &Config) -> Self {
-        let server = |_: &_| Server { in_flight: 0.into(), health: Health::new() };
+        let server = |_: &_| Server::new(0);
         let upstreams = config.upstreams.iter().map(|upstream| SharedUpstream {
             admission: Mutex::new(Admission::new(&upstream.admission)),
             servers: upstream.servers.iter().map(server).collect(),
@@ -218,7 +227,7 @@ impl SharedUpstreams {
         let order = (0..servers.len()).map(|step| (first + step) % servers.len());
         let at = (first as u64).wrapping_mul(SHARE_STEP) % WHOLE;
         let rank = |&index: &usize| {
-            let Server { in_flight, health } = &servers[index];
+            let Server { in_flight, health, .. } = &servers[index];
             // Of the requests of all, its part would be one for each server.
             let share = health.share(now_ns, *slow_start_ns);
             let is_left_out = share < WHOLE && at * servers.len() as u64 >= share;
@@ -248,8 +257,11 @@ impl SharedUpstreams {
         failed.fetch_add((!passed).into(), Ordering::Relaxed);
     }
 
-    pub(super) fn begin(&self, upstream: usize, server: usize) {
-        self.upstreams[upstream].servers[server].in_flight.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn begin(&self, upstream: usize, server: usize, now_ns: u64) {
+        let Server { in_flight, replied_ns, .. } = &self.upstreams[upstream].servers[server];
+        if in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
+            replied_ns.store(now_ns, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn end(&self, upstream: usize, server: usize) {
@@ -261,9 +273,10 @@ impl SharedUpstreams {
     }
 
     /// Records that a reply of a server has begun, `took_ns` after its request had a place.
-    pub(super) fn note_reply(&self, upstream: usize, server: usize, took_ns: u64) {
+    pub(super) fn note_reply(&self, upstream: usize, server: usize, took_ns: u64, now_ns: u64) {
         let SharedUpstream { servers, pace, .. } = &self.upstreams[upstream];
-        pace.note_reply(took_ns, servers[server].in_flight.load(Ordering::Relaxed));
+        let last_ns = servers[server].replied_ns.swap(now_ns, Ordering::Relaxed);
+        pace.note_reply(took_ns, now_ns.saturating_sub(last_ns));
     }
 
     pub(super) fn health(&self, upstream: usize, server: usize) -> &Health {
@@ -325,7 +338,7 @@ mod tests {
     #[test]
     fn a_server_that_has_recovered_gets_a_tenth_of_its_share() {
         const S: u64 = 1_000_000_000;
-        let server = |busy: usize| Server { in_flight: busy.into(), health: Health::new() };
+        let server = Server::new;
         for count in [2, 4, 10] {
             // The others are busy, so that it has the fewest in flight.
             let servers: Vec<_> = (0..count).map(|nth| server(nth.min(1) * 5)).collect();
@@ -346,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_server_that_was_tried_comes_after_all_but_those_that_are_down() {
-        let server = |busy: usize| Server { in_flight: busy.into(), health: Health::new() };
+        let server = Server::new;
         let shared = shared(vec![SharedUpstream {
             admission: Mutex::new(Admission::new(&UpstreamConfig::default())),
             servers: vec![server(0), server(5), server(9), server(0)],
