@@ -160,7 +160,7 @@ fn an_absent_server_is_tried_as_often_as_ever() {
     }
 }
 
-/// One connection for each request finds a process that has time for it; see docs/proxy.md.
+/// A connection for each request finds a process that has time for it; see docs/proxy.md.
 #[test]
 fn a_server_that_takes_long_for_a_reply_has_a_connection_for_each_request() {
     let is_meant = |setup: &&Setup| ["loop", "ring"].contains(&setup.arch.spelling);

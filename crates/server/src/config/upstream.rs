@@ -116,6 +116,19 @@ impl Upstream {
     pub fn has_tls(&self) -> bool {
         self.servers.iter().any(|server| server.tls.is_some())
     }
+
+    /// Returns whether connections are kept for other requests; `None` if the pace of its servers
+    /// decides.
+    pub(crate) fn keeps(&self) -> Option<bool> {
+        match self.keep_idle {
+            // One that was opened for a client tells the server of no other.
+            _ if self.proxy_protocol.is_some() => Some(false),
+            KeepIdle::Count(count) => Some(count > 0),
+            // A handshake costs more time of both processors than of anybody's clock.
+            KeepIdle::Auto if self.has_tls() => Some(true),
+            KeepIdle::Auto => None,
+        }
+    }
 }
 
 /// Time limits of a request at an upstream, nanoseconds.

@@ -27,7 +27,7 @@ use weir_sys::pipe::Pipe;
 use weir_sys::waker::Waker;
 use weir_tls::client::ClientSession;
 
-use crate::config::{Config, KeepIdle, Upstream, UpstreamAddress, UpstreamServer};
+use crate::config::{Config, Upstream, UpstreamAddress, UpstreamServer};
 use buffers::BufferPool;
 use health::Fault;
 use shared::{Grant, Landing, SharedUpstreams, Whose};
@@ -356,14 +356,13 @@ impl Upstreams {
 
     /// Returns whether connections to an upstream are kept for other requests now.
     pub(crate) fn keeps(&self, upstream: usize) -> bool {
-        let config = &self.config.upstreams[upstream];
-        match config.keep_idle {
-            // One that was opened for a client tells the server of no other.
-            _ if config.proxy_protocol.is_some() => false,
-            KeepIdle::Count(count) => count > 0,
-            // A handshake costs more time of both processors than of anybody's clock.
-            KeepIdle::Auto => config.has_tls() || self.shared.pace(upstream).keeps(),
-        }
+        let decided = self.config.upstreams[upstream].keeps();
+        decided.unwrap_or_else(|| self.shared.pace(upstream).keeps())
+    }
+
+    /// Returns whether the pace of an upstream's servers decides whether connections are kept.
+    fn has_pace(&self, upstream: usize) -> bool {
+        self.config.upstreams[upstream].keeps().is_none()
     }
 
     /// Returns the time limit of a connect that is under way, nanoseconds.
@@ -378,9 +377,10 @@ impl Upstreams {
 
     /// Records that a connection has been made.
     pub(crate) fn note_connected(&mut self, slot: u32) {
-        let Some(socket) = self.sockets.get(slot) else { return };
-        let upstream = socket.server().0;
-        if self.config.upstreams[upstream].keep_idle == KeepIdle::Auto {
+        let Some((upstream, _)) = self.sockets.server_of(slot) else { return };
+        if self.has_pace(upstream)
+            && let Some(socket) = self.sockets.get(slot)
+        {
             // The loop may see it late, the kernel does not. A Unix socket has none.
             let rtt_ns = listener::arrival(socket.fd()).map_or(0, |state| state.rtt_ns);
             self.shared.pace(upstream).note_connect(rtt_ns);
@@ -389,7 +389,9 @@ impl Upstreams {
 
     /// Records that the reply on a connection has begun, `took_ns` after its request had a place.
     pub(crate) fn note_reply(&mut self, slot: u32, took_ns: u64, now_ns: u64) {
-        if let Some((upstream, server)) = self.sockets.server_of(slot) {
+        if let Some((upstream, server)) = self.sockets.server_of(slot)
+            && self.has_pace(upstream)
+        {
             self.shared.note_reply(upstream, server, took_ns, now_ns + self.offset_ns);
         }
     }

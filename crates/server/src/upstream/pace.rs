@@ -1,5 +1,5 @@
-//! How long the servers of an upstream take for a reply, beside how long a connect to them takes:
-//! from that follows whether a connection is worth keeping. Pure but for atomics.
+//! Pace of the servers of an upstream: the time that they take for a reply, and the time of a
+//! connect, from which follows whether a connection is worth keeping. Pure but for atomics.
 //!
 //! A connection that is kept belongs to one process of its server. One that answers a request at a
 //! time (puma, PHP, Apache's prefork) waits on it for the next request while others wait for that
