@@ -38,6 +38,7 @@ use crate::upstream::checker::HealthChecker;
 use crate::upstream::shared::SharedUpstreams;
 use crate::user;
 use crate::worker::listener::Socket;
+use crate::worker::syn_filter;
 
 /// Size of the descriptor table at the start, which takes half a megabyte in the kernel. Beyond it,
 /// the table rarely has to grow.
@@ -167,7 +168,8 @@ fn fit(config: &mut Config, listeners: &mut Listeners, forks: bool) -> Result<()
     }
     config.policy.syn_filter = limits::syn_filter(config, listeners.per_loop.iter().flatten())?;
     let kind = config.policy.syn_filter;
-    listeners.per_loop.iter_mut().flatten().for_each(|socket| socket.make_filter(kind));
+    let rules = syn_filter::rules(config);
+    listeners.per_loop.iter_mut().flatten().for_each(|socket| socket.make_filter(kind, rules));
     let links = limits::filter_at_links(config, &mut listeners.per_loop)?;
     if links > 0 {
         config.errors.info(&format!("SYNs can be dropped at the link: {links} attachments"));

@@ -11,7 +11,7 @@ use weir_sys::sandbox::Support;
 use weir_sys::user::{self, User};
 
 use crate::config::{Address, Config, Error, LogTarget, SandboxMode};
-use crate::worker::syn_filter::RULES;
+use crate::worker::syn_filter;
 
 /// Name of the channel to the process that keeps the privileges, for a successor.
 pub(crate) const CHANNEL: &str = "privileged channel";
@@ -59,7 +59,7 @@ pub(crate) fn change(config: &Config, addresses: &[Address]) -> Result<(), Error
         SandboxMode::Off => Support { landlock: 0, seccomp: false },
         SandboxMode::Auto | SandboxMode::On => Support::find(),
     };
-    let duties = Duties { logs: logs(config), rules: RULES, support };
+    let duties = Duties { logs: logs(config), rules: syn_filter::rules(config), support };
     privileged::start(duties).map_err(|error| failed(&error))?;
     let of_loops = addresses.iter().filter_map(|address| match address {
         Address::Unix(path) => Some(&**path),

@@ -4,7 +4,7 @@
 
 use weir_accept::Limit;
 use weir_accept::upstream::UpstreamConfig;
-use weir_sim::backend::{Backend, Impairment, Second, Service, Sharing, run};
+use weir_sim::backend::{Backend, Impairment, Retransmission, Second, Service, Sharing, run};
 
 const LAWS: [Service; 3] = [Service::Fixed, Service::Exponential, Service::HeavyTailed];
 
@@ -300,5 +300,44 @@ fn every_syn_passes_once_a_flood_has_ended() {
         let seconds = run(&Backend { change, seed, ..on_one_processor(10.0, true) });
         assert!(sums(&seconds[..10])[1] > 0, "{seed}");
         assert_eq!(sums(&seconds[11..]), [0; 3], "{seed}");
+    }
+}
+
+/// Returns a flood whose clients wait for two seconds, and send a SYN that was dropped again.
+fn with_retransmissions(overload: f64, retransmission: Retransmission, seed: u64) -> Backend {
+    let (patience_ns, retransmission) = (2 * SECOND_NS, Some(retransmission));
+    Backend { patience_ns, retransmission, seed, ..on_one_processor(overload, true) }
+}
+
+#[test]
+fn a_client_whose_syn_was_dropped_delays_no_new_one() {
+    // The queue's target, and twice the 99th percentile of an exponential law with a mean of 2 ms.
+    let at_most_ms = 100.0 + 2.0 * 2.0 * 100_f64.ln();
+    for overload in [4.0, 10.0] {
+        for seed in seeds(5) {
+            let [alike, behind] = [Retransmission::Alike, Retransmission::Behind].map(|rule| {
+                let seconds = run(&with_retransmissions(overload, rule, seed));
+                let late = &seconds[FOUND_S..];
+                assert_eq!(sums(late)[2], 0, "dropped while a place was free");
+                (answered(late), p99_ms(late))
+            });
+            assert!(behind.0 >= 0.99 * alike.0, "{overload} {seed}: {behind:?} of {alike:?}");
+            assert!(alike.1 > 1000.0, "{overload} {seed}: {alike:?}");
+            assert!(behind.1 <= at_most_ms, "{overload} {seed}: {behind:?}");
+        }
+    }
+}
+
+#[test]
+fn clients_whose_syns_were_dropped_are_served_once_a_flood_has_ended() {
+    for seed in seeds(5) {
+        let change = Some((10 * SECOND_NS, 0.05));
+        let flood = with_retransmissions(10.0, Retransmission::Behind, seed);
+        let seconds = run(&Backend { change, patience_ns: 4 * SECOND_NS, ..flood });
+        assert_eq!(sums(&seconds[14..]), [0; 3], "{seed}");
+        // Three quarters of what comes in a second, and of these ten times as many as can be served.
+        let late = seconds[10..14].iter().flat_map(|each| &each.responses_us);
+        let waited = late.filter(|response_us| **response_us > 1_000_000).count();
+        assert!(waited > 300, "{seed}: {waited}");
     }
 }

@@ -243,6 +243,7 @@ counters! {
     upstream_stale Sum "requests refused with 503 after the delay target, without a place",
     upstream_excess Sum "requests refused with 503 because too many waited for a place",
     upstream_syn_dropped Sum "connection requests dropped as too many waited for the only upstream",
+    upstream_syn_dropped_again Sum "of these, those of clients of which one had been dropped before",
     upstream_departed Sum "requests whose client had gone before their reply began",
     upstream_limit Latest "maximum number of requests in flight at all upstreams, as of now",
     upstream_in_flight Latest "requests in flight at all upstreams as of now",
@@ -394,11 +395,12 @@ impl Counters {
     }
 
     /// Replaces the drops by SYN filters: for lack of a token, of these from sources that had used
-    /// up their share, and on account of an upstream.
-    pub fn set_syn_dropped(&mut self, [dropped, unfair, for_upstream]: [u64; 3]) {
+    /// up their share, on account of an upstream, and of these those that had been dropped before.
+    pub fn set_syn_dropped(&mut self, [dropped, unfair, for_upstream, again]: [u64; 4]) {
         self.syn_dropped = Counter(dropped);
         self.syn_dropped_unfair = Counter(unfair);
         self.upstream_syn_dropped = Counter(for_upstream);
+        self.upstream_syn_dropped_again = Counter(again);
     }
 
     /// Replaces the counts of the event mechanism: notices, overflows, swept, stale, coalesced,

@@ -16,7 +16,7 @@ use weir_sys::syn_filter::tokens::Rules;
 use weir_sys::user::{User, may_change};
 use weir_sys::{fork, socket};
 
-const RULES: Rules = Rules { burst: 1, addresses_counted_max: 1, epoch_bits: 30 };
+const RULES: Rules = Rules { burst: 1, addresses_counted_max: 1, epoch_bits: 30, dropped_max: 16 };
 
 fn main() {
     let user = User::find("nobody", None);

@@ -15,7 +15,8 @@ use weir_sys::{client, socket, syn_filter};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An epoch that outlasts any test.
-const RULES: Rules = Rules { burst: 4, addresses_counted_max: 8, epoch_bits: 50 };
+const RULES: Rules =
+    Rules { burst: 4, addresses_counted_max: 8, epoch_bits: 50, dropped_max: 1024 };
 
 /// Interval between admitted SYNs, nanoseconds, so long that no bucket fills during a test.
 const LONG_NS: u64 = 1_000_000_000_000;
@@ -50,7 +51,7 @@ impl Guarded {
     }
 
     fn set(&self, limit: u64, reserve: u64, share_ns: u64) {
-        self.filter.set(Tokens { limit, reserve, share_ns });
+        self.filter.set(Tokens { limit, reserve, share_ns, for_first: 0 });
     }
 
     /// Sends a SYN from an address and returns whether it passed. On loopback the verdict is known
@@ -93,10 +94,7 @@ fn as_many_pass_as_there_are_tokens() {
         listener.set(5 + 3, 0, 0);
         let passed = (0..6).filter(|_| listener.passes(None, &mut kept)).count();
         assert_eq!(passed, 3);
-        assert_eq!(
-            listener.filter.counts(),
-            Counts { passed: 8, dropped: 3, dropped_unfair: 0, weight: 0 }
-        );
+        assert_eq!(listener.filter.counts(), Counts { passed: 8, dropped: 3, ..Counts::default() });
         listener.set(9, 0, 0);
         assert!(listener.passes(None, &mut kept) && !listener.passes(None, &mut kept));
         listener.filter.open();
@@ -172,6 +170,48 @@ fn over_ipv6_a_64_is_one_source() {
     listener.set(100, 100, LONG_NS);
     assert_eq!((0..9).filter(|_| listener.passes(None, &mut kept)).count(), 4);
     assert_eq!(listener.filter.counts().weight, 1);
+}
+
+#[test]
+fn some_tokens_are_for_syns_that_were_not_dropped_before() {
+    for_each_ip(|listener| {
+        let set = |limit, for_first| {
+            listener.filter.set(Tokens { limit, reserve: 0, share_ns: 0, for_first });
+        };
+        let again = |at_least| {
+            let until = Instant::now() + PATIENCE;
+            while listener.filter.counts().dropped_again < at_least {
+                assert!(Instant::now() < until, "the SYN did not come again");
+                sleep(Duration::from_millis(1));
+            }
+        };
+        let (mut kept, mut late) = (Vec::new(), Vec::new());
+        // A SYN that is dropped while none is told apart comes as the first later on.
+        set(0, 0);
+        assert!(!listener.passes(None, &mut late));
+        late.clear();
+        set(0, 3);
+        assert!(!listener.passes(None, &mut late));
+        assert_eq!(listener.filter.counts().dropped_again, 0);
+        set(3, 3);
+        again(1);
+        assert!(listener.passes(None, &mut kept), "the tokens are for this one");
+        // It took one: three are left, and the one that comes again needs a fourth.
+        set(4, 3);
+        again(2);
+        set(5, 3);
+        let until = Instant::now() + PATIENCE;
+        while listener.filter.counts().passed < 2 {
+            assert!(Instant::now() < until, "it was dropped each time");
+            sleep(Duration::from_millis(1));
+        }
+        let Counts { passed, dropped_again, .. } = listener.filter.counts();
+        assert_eq!(passed, 2);
+        assert!(dropped_again >= 2);
+        set(5, 3);
+        assert!((0..3).all(|_| listener.passes(None, &mut kept)));
+        assert!(!listener.passes(None, &mut kept));
+    });
 }
 
 #[test]

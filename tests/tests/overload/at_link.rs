@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use weir_accept::{ADDRESSES_COUNTED_MAX, BURST};
 use weir_packet::segment::{Flags, Segment};
+use weir_packet::seq::Seq;
 use weir_packet::wire::{self, Ends, Macs, TcpPacket};
 use weir_sys::interface::{self, Interface};
 use weir_sys::network::Network;
@@ -34,6 +35,7 @@ pub(crate) const RULES: Rules = Rules {
     burst: BURST as u32,
     addresses_counted_max: ADDRESSES_COUNTED_MAX,
     epoch_bits: EPOCH_BITS,
+    dropped_max: 1024,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -87,8 +89,14 @@ impl Link {
 
     /// Sends a SYN over the link.
     pub(crate) fn send_syn(&self, source: SocketAddr, destination: SocketAddr) {
+        self.send_syn_numbered(0, source, destination);
+    }
+
+    /// Sends a SYN with a sequence number over the link.
+    fn send_syn_numbered(&self, number: u32, source: SocketAddr, destination: SocketAddr) {
         let flags = Flags { syn: true, ..Flags::default() };
-        self.send(Segment { flags, window: 1024, ..Segment::default() }, source, destination);
+        let segment = Segment { seq: Seq(number), flags, window: 1024, ..Segment::default() };
+        self.send(segment, source, destination);
     }
 
     fn send(&self, segment: Segment<'_>, source: SocketAddr, destination: SocketAddr) {
@@ -102,7 +110,7 @@ impl Link {
 
 impl Guarded {
     fn set(&self, limit: u64) {
-        self.filter.set(Tokens { limit, reserve: 0, share_ns: 0 });
+        self.filter.set(Tokens { limit, ..Tokens::default() });
     }
 
     /// Returns how many SYNs have been judged.
@@ -160,6 +168,32 @@ fn as_many_pass_the_link_as_there_are_tokens() {
             link.send_syn(client(ip, 5000), listener.address);
             listener.wait_for(11);
             assert_eq!((listener.filter.counts().dropped, listener.handshakes()), (8, 3));
+        }
+    });
+}
+
+#[test]
+fn a_syn_that_comes_again_has_the_source_the_port_and_the_number_of_the_first() {
+    on_a_link(|link| {
+        for (server, ip) in peers() {
+            let listener = link.listen(server);
+            let other = ip.replace('1', "2");
+            let first = (1, ip, 4000);
+            let syns = [first, (1, ip, 4000), (2, ip, 4000), (1, ip, 4001), (1, &other, 4000)];
+            listener.filter.set(Tokens { for_first: 1, ..Tokens::default() });
+            let send = |(number, ip, port): (u32, &str, u16)| {
+                let judged = listener.judged();
+                link.send_syn_numbered(number, client(ip, port), listener.address);
+                listener.wait_for(judged + 1);
+                listener.filter.counts()
+            };
+            let known = syns.map(|syn| send(syn).dropped_again);
+            assert_eq!(known, [0, 1, 1, 1, 1], "{server}");
+            // A token that is not for it, and then one that is for any.
+            listener.filter.set(Tokens { limit: 1, for_first: 1, ..Tokens::default() });
+            assert_eq!(send(first).passed, 0, "{server}");
+            listener.filter.set(Tokens { limit: 2, for_first: 1, ..Tokens::default() });
+            assert_eq!(send(first).passed, 1, "{server}");
         }
     });
 }

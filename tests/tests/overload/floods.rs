@@ -141,7 +141,7 @@ fn a_long_work_phase_is_cut_to_accept_others(setup: &Setup) {
 
 /// Returns whether a token SYN filter is available here; prints the reason if not.
 pub(crate) fn has_tokens() -> bool {
-    let rules = Rules { burst: 1, addresses_counted_max: 1, epoch_bits: 30 };
+    let rules = Rules { burst: 1, addresses_counted_max: 1, epoch_bits: 30, dropped_max: 0 };
     let filter =
         TokenFilter::new(rules).map_err(|error| println!("skipped: no SYN filter: {error}"));
     filter.is_ok()

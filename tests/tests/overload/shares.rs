@@ -72,7 +72,7 @@ fn play(
     for syn in 0..SYNS {
         let limit = passed + dice.random_range(0..20);
         let reserve = dice.random_range(0..20);
-        filter.set(Tokens { limit, reserve, share_ns: SHARE_NS });
+        filter.set(Tokens { limit, reserve, share_ns: SHARE_NS, for_first: 0 });
         let source = Ipv4Addr::new(first, second, dice.random_range(0..4), draw_host(&mut dice));
         let claim = shares.claim(1, Source::from(IpAddr::V4(source)), SHARE_NS, 0);
         let kept_back = if claim.is_fair { 0 } else { reserve };

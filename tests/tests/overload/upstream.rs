@@ -54,6 +54,22 @@ fn a_flood_for_the_only_upstream_is_refused_by_the_kernel_in_the_end(setup: &Set
     }
 }
 
+/// The clients wait for longer than a second, after which a SYN that was dropped comes again.
+#[test]
+fn clients_whose_syns_were_dropped_come_behind_new_ones() {
+    let origin = slow_origin();
+    let server = Server::proxy(WEIR, &[&origin.url()], &ONE_AT_A_TIME);
+    let flood = "--rate 600 --duration 4s --timeout 2500ms";
+    load(WEIR, flood, format!("http://{}/app", server.authority()));
+    let names = ["upstream_syn_dropped", "upstream_syn_dropped_again", "refused_idle"];
+    let [dropped, again, idle]: [u64; 3] =
+        counted(&server.stop_cleanly(), &names).try_into().unwrap();
+    assert_eq!(idle, 0);
+    if has_tokens() {
+        assert!(again >= 100 && dropped > again, "{again} of {dropped} came again");
+    }
+}
+
 /// A client that says half a request keeps the drain waiting.
 #[test]
 fn a_drain_in_a_flood_sleeps() {

@@ -40,6 +40,6 @@ pub use fresh::Fresh;
 pub use gradient::Gradient;
 pub use policy::{Completion, InFlightPolicy, Outcome};
 pub use queue_policy::{Asked, Class, QueuePolicy};
-pub use shedding::{FilteredSyns, Shedding};
+pub use shedding::{FilteredSyns, Shedding, SynLimits};
 pub use table::{QUEUE_TABLE, QueueRow, Row, TABLE, UpstreamConfig};
 pub use vegas::Vegas;

@@ -7,6 +7,11 @@
 //! for each that leaves it, a little more than one connection comes in, and while too few wait
 //! ([`Load::is_contended`]), all do. No place is ever free while a SYN is dropped.
 //!
+//! A client whose SYN was dropped sends it again after a second (RFC 6298 section 2). It comes
+//! behind those that send their first, as the oldest of a queue that is late does: otherwise half of
+//! those that are served would be clients of a second ago, and the new ones would be served a second
+//! late in their turn.
+//!
 //! This is for a listener of which every request needs the upstream. Where there is also something
 //! else to be had, such as a file, nobody knows before the request what a connection is for.
 
@@ -35,8 +40,18 @@ const BURST: f64 = 8.0;
 pub struct FilteredSyns {
     /// SYNs that passed.
     pub passed: u64,
-    /// SYNs dropped on account of the upstream, at all listeners of the loop. A client repeats one.
+    /// SYNs dropped on account of the upstream, at all listeners of the loop. Those that are known
+    /// for retransmitted ones are not among them: they come from the same clients again.
     pub dropped: u64,
+}
+
+/// Numbers of SYNs that may pass in total.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SynLimits {
+    /// By which a client's first passes; `u64::MAX`: all do.
+    pub first: u64,
+    /// By which a retransmitted one does.
+    pub retransmitted: u64,
 }
 
 /// Limit of one listener of one loop. Times are nanoseconds of one monotonic clock.
@@ -79,7 +94,7 @@ impl Shedding {
         self.is_active
     }
 
-    /// Returns whether [`Shedding::limit`] must be called now.
+    /// Returns whether [`Shedding::limits`] must be called now.
     #[must_use]
     pub fn wants_load(&self, now_ns: u64) -> bool {
         self.is_active || self.compares(now_ns)
@@ -89,19 +104,24 @@ impl Shedding {
         now_ns >= self.since_ns.saturating_add(WINDOW_NS)
     }
 
-    /// Returns the total number of SYNs that may pass from now on; `None`: all may. To be called
-    /// whenever a request has come to the upstream or left it.
-    pub fn limit(&mut self, now_ns: u64, load: &Load, syns: FilteredSyns) -> Option<u64> {
+    /// Returns how many SYNs may pass from now on; `None`: all may. To be called whenever a request
+    /// has come to the upstream or left it.
+    pub fn limits(&mut self, now_ns: u64, load: &Load, syns: FilteredSyns) -> Option<SynLimits> {
         self.judge(now_ns, load, syns);
         let ended = load.ended.saturating_sub(std::mem::replace(&mut self.ended, load.ended));
-        if !(self.is_active && load.is_contended()) {
+        if !self.is_active || load.waiting == 0 {
             self.limit = syns.passed as f64;
             return None;
         }
         let more = LET_IN * ended as f64 / self.listeners as f64;
         let passed = syns.passed as f64;
         self.limit = (self.limit + more).clamp(passed, passed + BURST);
-        Some(self.limit as u64)
+        let limit = self.limit as u64;
+        Some(SynLimits {
+            first: if load.is_contended() { limit } else { u64::MAX },
+            // A whole burst is to be had only where few come for the first time.
+            retransmitted: limit.saturating_sub(BURST as u64 - 1),
+        })
     }
 
     /// Compares what is refused with what the upstream does.
@@ -133,13 +153,19 @@ mod tests {
         Load { ended, refused, waiting, waiting_allowed: 20 }
     }
 
+    /// Returns the limits of first SYNs and of retransmitted ones.
+    fn limits(shedding: &mut Shedding, at_ms: u64, load: Load, syns: FilteredSyns) -> Limits {
+        let limits = shedding.limits(at_ms * MS, &load, syns);
+        limits.map(|limits| (limits.first, limits.retransmitted))
+    }
+
+    type Limits = Option<(u64, u64)>;
+
     /// Returns one that is active, at a second, with a hundred requests and a thousand refusals.
     fn active() -> Shedding {
         let mut shedding = Shedding::new(1, 1);
-        assert_eq!(
-            shedding.limit(1000 * MS, &load(100, 1000, 20), FilteredSyns::default()),
-            Some(8)
-        );
+        let began = limits(&mut shedding, 1000, load(100, 1000, 20), FilteredSyns::default());
+        assert_eq!(began, Some((8, 1)));
         shedding
     }
 
@@ -147,14 +173,14 @@ mod tests {
     fn it_begins_when_most_is_refused() {
         let judged = |ended, refused| {
             let mut shedding = Shedding::new(1, 1);
-            shedding.limit(1000 * MS, &load(ended, refused, 20), FilteredSyns::default());
+            shedding.limits(1000 * MS, &load(ended, refused, 20), FilteredSyns::default());
             shedding.is_active()
         };
         assert!(!judged(1000, 1400) && judged(1000, 1600));
         assert!(!judged(10, 99) && judged(10, 100));
         let mut shedding = Shedding::new(1, 1);
         let unbounded = Load { waiting_allowed: usize::MAX, ..load(100, 1000, 20) };
-        assert_eq!(shedding.limit(1000 * MS, &unbounded, FilteredSyns::default()), None);
+        assert_eq!(limits(&mut shedding, 1000, unbounded, FilteredSyns::default()), None);
         assert!(!shedding.is_active());
     }
 
@@ -162,20 +188,41 @@ mod tests {
     fn five_connections_come_in_for_four_requests() {
         let mut shedding = active();
         let mut syns = FilteredSyns { passed: 8, dropped: 100 };
-        assert_eq!(shedding.limit(1001 * MS, &load(104, 1000, 20), syns), Some(13));
+        let mut first = |at_ms, ended, syns| {
+            limits(&mut shedding, at_ms, load(ended, 1000, 20), syns).map(|(first, _)| first)
+        };
+        assert_eq!(first(1001, 104, syns), Some(13));
         syns.passed = 13;
-        assert_eq!(shedding.limit(1002 * MS, &load(108, 1000, 20), syns), Some(18));
+        assert_eq!(first(1002, 108, syns), Some(18));
         // None comes for a while: no more than a burst is saved up.
-        assert_eq!(shedding.limit(1100 * MS, &load(508, 1000, 20), syns), Some(21));
+        assert_eq!(first(1100, 508, syns), Some(21));
     }
 
     #[test]
-    fn all_come_in_while_few_wait() {
+    fn retransmitted_ones_pass_while_a_whole_burst_is_to_be_had() {
+        let mut shedding = active();
+        let mut syns = FilteredSyns { passed: 8, dropped: 100 };
+        let mut retransmitted = |at_ms, ended, waiting, syns| {
+            limits(&mut shedding, at_ms, load(ended, 1000, waiting), syns).map(|(_, limit)| limit)
+        };
+        // Five of eight; then eight, of which the first to come takes one.
+        assert!(retransmitted(1001, 104, 20, syns) < Some(syns.passed));
+        assert_eq!(retransmitted(1002, 508, 20, syns), Some(syns.passed + 1));
+        syns.passed += 1;
+        assert_eq!(retransmitted(1003, 508, 20, syns), Some(syns.passed));
+        // So too while few wait, and never while none does.
+        assert_eq!(retransmitted(1004, 508, 1, syns), Some(syns.passed));
+        assert_eq!(retransmitted(1005, 508, 0, syns), None);
+    }
+
+    #[test]
+    fn all_first_ones_pass_while_few_wait() {
         let mut shedding = active();
         let syns = FilteredSyns { passed: 8, dropped: 100 };
-        assert_eq!(shedding.limit(1001 * MS, &load(104, 1000, 2), syns), None);
+        assert_eq!(limits(&mut shedding, 1001, load(104, 1000, 2), syns), Some((u64::MAX, 6)));
+        assert_eq!(limits(&mut shedding, 1001, load(104, 1000, 0), syns), None);
         let syns = FilteredSyns { passed: 40, dropped: 100 };
-        assert_eq!(shedding.limit(1002 * MS, &load(104, 1000, 3), syns), Some(40));
+        assert_eq!(limits(&mut shedding, 1002, load(104, 1000, 3), syns), Some((40, 33)));
         assert!(!Load::default().is_contended());
     }
 
@@ -184,7 +231,7 @@ mod tests {
         for (dropped, lasts) in [(150, true), (90, false)] {
             let mut shedding = active();
             let syns = FilteredSyns { passed: 200, dropped };
-            shedding.limit(2000 * MS, &load(200, 1010, 20), syns);
+            shedding.limits(2000 * MS, &load(200, 1010, 20), syns);
             assert_eq!(shedding.is_active(), lasts, "{dropped}");
         }
     }
@@ -192,8 +239,8 @@ mod tests {
     #[test]
     fn loops_divide_the_connections() {
         let mut shedding = Shedding::new(2, 2);
-        shedding.limit(1000 * MS, &load(100, 1000, 20), FilteredSyns::default());
+        shedding.limits(1000 * MS, &load(100, 1000, 20), FilteredSyns::default());
         let syns = FilteredSyns { passed: 8, dropped: 0 };
-        assert_eq!(shedding.limit(1001 * MS, &load(116, 1000, 20), syns), Some(13));
+        assert_eq!(limits(&mut shedding, 1001, load(116, 1000, 20), syns), Some((13, 6)));
     }
 }

@@ -117,7 +117,7 @@ pub(crate) struct LoopCore<C> {
     /// True while idle connections outlive the listeners, because the server has a successor.
     pub(crate) keeps_idle: bool,
     /// SYNs dropped by the filters of closed listeners ([`Listener::dropped`]).
-    syn_dropped: [u64; 3],
+    syn_dropped: [u64; 4],
     /// End of the drain, nanoseconds; `None` before a drain begins.
     pub(crate) drained_by_ns: Option<u64>,
     /// System calls of every thread that has handed over its own; empty while they are not
@@ -174,7 +174,7 @@ impl<C> LoopCore<C> {
             sole_upstream,
             shed_due_ns: None,
             keeps_idle: false,
-            syn_dropped: [0; 3],
+            syn_dropped: [0; 4],
             drained_by_ns: None,
             calls: Vec::new(),
             last_message_ns: None,
@@ -270,11 +270,11 @@ impl<C> LoopCore<C> {
         let WorkerContext { upstreams, counters, .. } = &mut self.context;
         let sole = self.sole_upstream.zip(upstreams.as_ref());
         let Some(load) = sole.map(|(sole, upstreams)| upstreams.load(sole)) else { return };
-        let for_upstream = |listener: &Listener| {
-            let [_, _, for_upstream] = listener.dropped();
-            for_upstream
+        let first_for_upstream = |listener: &Listener| {
+            let [_, _, for_upstream, again] = listener.dropped();
+            for_upstream.saturating_sub(again)
         };
-        let dropped = self.listeners.iter().map(for_upstream).sum();
+        let dropped = self.listeners.iter().map(first_for_upstream).sum();
         for listener in &mut self.listeners {
             listener.shed(now_ns, &load, dropped, counters);
         }
@@ -519,6 +519,6 @@ fn share_shedding(listeners: &mut [Listener], config: &Config) {
 }
 
 /// Adds two groups of counts.
-fn sum([a, b, c]: [u64; 3], [d, e, f]: [u64; 3]) -> [u64; 3] {
-    [a + d, b + e, c + f]
+fn sum(ours: [u64; 4], theirs: [u64; 4]) -> [u64; 4] {
+    std::array::from_fn(|index| ours[index] + theirs[index])
 }

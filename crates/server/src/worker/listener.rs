@@ -9,7 +9,7 @@ use weir_accept::{Decision, PhaseOutcome, Policy, PolicyConfig, Signals, SynDeci
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
 use weir_sys::descriptor::SharedFd;
-use weir_sys::syn_filter::tokens::TokenFilter;
+use weir_sys::syn_filter::tokens::{Rules, TokenFilter};
 use weir_sys::{listener, socket};
 
 use super::syn_filter::SynFilter;
@@ -32,9 +32,9 @@ pub(crate) struct Socket {
 impl Socket {
     /// Makes the filter that takes tokens, if it is to be of that kind. Takes a privilege, which a
     /// loop that is confined does not use.
-    pub(crate) fn make_filter(&mut self, kind: weir_accept::SynFilter) {
+    pub(crate) fn make_filter(&mut self, kind: weir_accept::SynFilter, rules: Rules) {
         if self.own && kind == weir_accept::SynFilter::Tokens {
-            self.tokens = super::syn_filter::token_filter();
+            self.tokens = super::syn_filter::token_filter(rules);
         }
     }
 
@@ -127,8 +127,8 @@ impl Listener {
         self.may_limit() && self.shedding.is_some_and(|shedding| shedding.wants_load(now_ns))
     }
 
-    /// Sets how many connections come in, by the load of the upstream. `dropped`: SYNs that were
-    /// dropped because of it at all listeners of the loop.
+    /// Sets how many connections come in, by the load of the upstream. `dropped`: first SYNs that
+    /// were dropped because of it at all listeners of the loop.
     pub(crate) fn shed(&mut self, now_ns: u64, load: &Load, dropped: u64, counters: &mut Counters) {
         if let Some(shedding) = self.shedding.as_mut().filter(|_| !self.socket.is_held) {
             let (fd, keep_attached) = (self.socket.fd.as_fd(), self.policy.is_alert());
@@ -248,7 +248,7 @@ impl Listener {
     }
 
     /// Returns the SYNs dropped by its filter ([`SynFilter::dropped`]).
-    pub(crate) fn dropped(&self) -> [u64; 3] {
+    pub(crate) fn dropped(&self) -> [u64; 4] {
         self.syn_filter.dropped()
     }
 

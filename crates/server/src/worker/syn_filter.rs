@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use weir_accept::upstream::{FilteredSyns, Load, Shedding};
+use weir_accept::upstream::{FilteredSyns, Load, Shedding, SynLimits};
 use weir_accept::{
     ADDRESSES_COUNTED_MAX, BURST, EPOCH_BITS, Handshakes, SynDecision, SynFilter as Kind, Syns,
 };
@@ -13,17 +13,32 @@ use weir_sys::socket;
 use weir_sys::syn_filter::tokens::{Counts, Rules, TokenFilter, Tokens};
 use weir_sys::{privileged, syn_filter};
 
+use crate::config::Config;
+
 /// Rules of the shares, as defined by the policies.
-pub(crate) const RULES: Rules = Rules {
+const RULES: Rules = Rules {
     burst: BURST as u32,
     addresses_counted_max: ADDRESSES_COUNTED_MAX,
     epoch_bits: EPOCH_BITS,
+    dropped_max: 0,
 };
+
+/// Number of SYNs dropped on account of an upstream that all loops together remember, and minimum
+/// of each: a flood of some 30,000 a second, up to the time at which its clients try again.
+const DROPPED_MAX: usize = 32_768;
+const DROPPED_MAX_LEAST: usize = 1024;
+
+/// Returns the rules of the filters that take tokens.
+pub(crate) fn rules(config: &Config) -> Rules {
+    let each = (DROPPED_MAX / config.workers.max(1)).max(DROPPED_MAX_LEAST);
+    let dropped_max = if config.sole_upstream().is_some() { each as u32 } else { 0 };
+    Rules { dropped_max, ..RULES }
+}
 
 /// Makes a filter that takes tokens. It was available at the start; if it fails now, no SYN is
 /// dropped.
-pub(super) fn token_filter() -> Option<TokenFilter> {
-    privileged::token_filter(RULES).ok()
+pub(super) fn token_filter(rules: Rules) -> Option<TokenFilter> {
+    privileged::token_filter(rules).ok()
 }
 
 /// SYN filter of a listening socket, attached or not.
@@ -46,8 +61,8 @@ struct Shed {
     /// True while the filter stays attached for that.
     is_active: bool,
     /// SYNs that may pass in total since the filter was made; `None`: all may.
-    limit: Option<u64>,
-    /// True if it is lower than the policy's.
+    limits: Option<SynLimits>,
+    /// True if they are lower than the policy's.
     binds: bool,
     /// SYNs dropped while it was, and all that had been dropped at the last look.
     dropped: u64,
@@ -60,6 +75,9 @@ struct Attached {
     shed_before: u64,
     handshakes: Handshakes,
 }
+
+/// A limit that no count of SYNs comes to, and yet one: without any, the filter looks at none.
+const UNLIMITED: u64 = u64::MAX - 1;
 
 impl Shed {
     /// Returns how many SYNs its limit has dropped by now, if so many were dropped in all.
@@ -75,8 +93,11 @@ impl Shed {
 
     /// Returns what applies, if the policy admits by `policy`, or admits all.
     fn lower(&mut self, policy: Option<Tokens>) -> Option<Tokens> {
-        let shares = policy.unwrap_or(Tokens { limit: 0, reserve: 0, share_ns: 0 });
-        let own = self.limit.map(|limit| Tokens { limit, ..shares });
+        let shares = policy.unwrap_or_default();
+        let own = self.limits.map(|SynLimits { first, retransmitted }| {
+            let limit = first.min(UNLIMITED);
+            Tokens { limit, for_first: limit.saturating_sub(retransmitted), ..shares }
+        });
         let lower = own.filter(|own| policy.is_none_or(|policy| own.limit < policy.limit));
         self.binds = lower.is_some();
         lower.or(policy)
@@ -126,11 +147,12 @@ impl SynFilter {
         let _ = syn_filter::detach(listener);
         self.attached = None;
         self.decision = SynDecision::Open;
-        self.shed = Shed { is_active: false, limit: None, binds: false, ..self.shed };
+        self.shed = Shed { is_active: false, limits: None, binds: false, ..self.shed };
     }
 
     /// Sets how many SYNs may pass while all that the listener serves waits for an upstream, beside
-    /// what the policy decides. `dropped`: SYNs that this has dropped at all listeners of the loop.
+    /// what the policy decides. `dropped`: first SYNs that this has dropped at all listeners of the
+    /// loop.
     pub(crate) fn shed(
         &mut self,
         listener: BorrowedFd<'_>,
@@ -141,7 +163,7 @@ impl SynFilter {
     ) {
         let Some(tokens) = &self.tokens else { return };
         let syns = FilteredSyns { passed: tokens.counts().passed, dropped };
-        self.shed.limit = shedding.limit(now_ns, load, syns);
+        self.shed.limits = shedding.limits(now_ns, load, syns);
         self.shed.is_active = shedding.is_active();
         self.attach_or_detach(listener, now_ns, self.decision, keep_attached, counters);
         self.update();
@@ -154,7 +176,7 @@ impl SynFilter {
 
     /// Returns whether an upstream limits the SYNs that may pass.
     pub(crate) fn is_shedding(&self) -> bool {
-        self.shed.limit.is_some()
+        self.shed.limits.is_some()
     }
 
     /// Applies a decision. `keep_attached`: an attached filter that takes tokens stays attached
@@ -237,12 +259,12 @@ impl SynFilter {
         let mut limited = |window, each_ns| before.passed + handshakes.limit(window, each_ns);
         let policy = match self.decision {
             SynDecision::Tokens { window, reserve, share_ns, .. } => {
-                Some(Tokens { limit: limited(window, share_ns), reserve: reserve.into(), share_ns })
+                let limit = limited(window, share_ns);
+                Some(Tokens { limit, reserve: reserve.into(), share_ns, for_first: 0 })
             }
             SynDecision::Guard { window, each_ns } => Some(Tokens {
                 limit: limited(window.min(self.backlog_max), each_ns),
-                reserve: 0,
-                share_ns: 0,
+                ..Tokens::default()
             }),
             SynDecision::Open | SynDecision::Random(_) => None,
         };
@@ -287,11 +309,13 @@ impl SynFilter {
     }
 
     /// Returns the SYNs dropped by the filter that takes tokens since the server began: on account
-    /// of the server's own load, of these for sources beyond their share, and of an upstream's.
-    pub(crate) fn dropped(&self) -> [u64; 3] {
+    /// of the server's own load, of these for sources beyond their share, and of an upstream's, and
+    /// of these those that are known to be retransmitted.
+    pub(crate) fn dropped(&self) -> [u64; 4] {
         let counts = self.tokens.as_ref().map(TokenFilter::counts).unwrap_or_default();
         let for_upstream = self.shed.dropped_by(counts.dropped);
-        [counts.dropped.saturating_sub(for_upstream), counts.dropped_unfair, for_upstream]
+        let own = counts.dropped.saturating_sub(for_upstream);
+        [own, counts.dropped_unfair, for_upstream, counts.dropped_again]
     }
 
     /// Returns the share of SYNs that the filter drops at random, per million. The kernel counts

@@ -51,6 +51,16 @@ pub struct Impairment {
     pub workers_lost: usize,
 }
 
+/// A way to treat the SYNs that clients send again because they were dropped: a second later, and
+/// then each time after twice as long (RFC 6298 section 5.5), until they leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retransmission {
+    /// They are like any other.
+    Alike,
+    /// They pass by a limit of their own.
+    Behind,
+}
+
 /// A backend and its clients.
 #[derive(Clone, Debug)]
 pub struct Backend {
@@ -81,6 +91,8 @@ pub struct Backend {
     /// True if each request is a connection's only one, and SYNs are dropped by
     /// [`weir_accept::upstream::Shedding`].
     pub sheds: bool,
+    /// Rule by which a client whose SYN was dropped sends it again; `None`: it does not.
+    pub retransmission: Option<Retransmission>,
     /// Time that each refusal takes of the processors, nanoseconds, where requests share them
     /// ([`Sharing::All`]): the proxy runs on the same ones.
     pub refusal_ns: u64,
@@ -109,6 +121,7 @@ impl Backend {
             impairment: None,
             admission: UpstreamConfig::default(),
             sheds: false,
+            retransmission: None,
             refusal_ns: 0,
             duration_ns: 60_000_000_000,
             seed: 7,

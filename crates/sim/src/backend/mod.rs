@@ -8,19 +8,19 @@
 mod config;
 mod in_flight;
 mod server;
+mod syns;
 
-pub use config::{Backend, Impairment, Service, Sharing};
+pub use config::{Backend, Impairment, Retransmission, Service, Sharing};
 
 use rand::{RngExt as _, SeedableRng};
 use rand_distr::{Distribution as _, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use weir_accept::upstream::{
-    Admission, Arrived, Asked, Class, FilteredSyns, Granted, Outcome, Shedding,
-};
+use weir_accept::upstream::{Admission, Arrived, Asked, Class, Granted, Outcome};
 
 use crate::time::SECOND_NS;
 use in_flight::InFlight;
 use server::{Job, Request, Server};
+use syns::{Syn, Syns};
 
 /// A second of a run.
 #[derive(Clone, Debug, Default)]
@@ -51,10 +51,7 @@ struct Run<'a> {
     admission: Admission<Request>,
     server: Server<'a>,
     in_flight: InFlight,
-    shedding: Shedding,
-    /// SYNs so far, and how many may pass; `None`: all may.
-    syns: FilteredSyns,
-    syns_max: Option<u64>,
+    syns: Syns,
     /// Number of requests so far.
     requests: u64,
     seconds: Vec<Second>,
@@ -69,9 +66,7 @@ pub fn run(backend: &Backend) -> Vec<Second> {
         admission: Admission::new(&backend.admission),
         server: Server::new(backend),
         in_flight: InFlight::new(backend.patience_ns),
-        shedding: Shedding::new(1, 1),
-        syns: FilteredSyns::default(),
-        syns_max: None,
+        syns: Syns::new(backend),
         requests: 0,
         seconds: vec![Second::default(); backend.duration_ns.div_ceil(SECOND_NS) as usize],
     };
@@ -80,7 +75,8 @@ pub fn run(backend: &Backend) -> Vec<Second> {
         let end_ns = run.server.next_end_ns();
         let due_ns = run.admission.due_ns().map_or(u64::MAX, |due_ns| due_ns + 1);
         let leave_ns = run.in_flight.due_ns();
-        let now_ns = arrival_ns.min(end_ns).min(due_ns).min(leave_ns);
+        let again_ns = run.syns.next_again_ns();
+        let now_ns = arrival_ns.min(end_ns).min(due_ns).min(leave_ns).min(again_ns);
         if now_ns >= backend.duration_ns {
             return run.seconds;
         }
@@ -88,13 +84,14 @@ pub fn run(backend: &Backend) -> Vec<Second> {
             run.end(now_ns);
         } else if now_ns == arrival_ns {
             arrival_ns += run.arrive(now_ns);
+        } else if now_ns == again_ns {
+            run.arrive_again(now_ns);
         } else if now_ns == leave_ns {
             run.in_flight.poll(now_ns, &mut run.admission);
         }
         run.hand_out(now_ns);
         if backend.sheds {
-            let load = run.admission.load();
-            run.syns_max = run.shedding.limit(now_ns, &load, run.syns);
+            run.syns.limit(now_ns, &run.admission.load());
         }
     }
 }
@@ -104,33 +101,41 @@ impl Run<'_> {
         &mut self.seconds[(now_ns / SECOND_NS) as usize]
     }
 
-    /// A SYN arrives, and its request with it if it passes. Returns the time until the next one
-    /// does.
+    /// A new client's SYN arrives. Returns the time until the next one does.
     fn arrive(&mut self, now_ns: u64) -> u64 {
-        if self.syns_max.is_some_and(|syns_max| self.syns.passed >= syns_max) {
-            self.syns.dropped += 1;
-            let (in_flight, limit) = (self.admission.in_flight(), self.admission.limit());
-            let is_idle = in_flight < limit || self.admission.waiting() == 0;
-            let second = self.second(now_ns);
-            second.dropped += 1;
-            second.dropped_idle += u64::from(is_idle);
-        } else {
-            self.syns.passed += 1;
-            self.ask(now_ns);
-        }
+        self.arrive_by(now_ns, Syn::first(now_ns));
         let gap: f64 = Exp1.sample(&mut self.arrivals);
         ((gap * 1e9 / self.backend.rate_at(now_ns)) as u64).max(1)
     }
 
-    /// A request arrives.
-    fn ask(&mut self, now_ns: u64) {
+    /// A SYN that was dropped arrives again, if its client is still there.
+    fn arrive_again(&mut self, now_ns: u64) {
+        if let Some(syn) = self.syns.next_again(self.backend.patience_ns) {
+            self.arrive_by(now_ns, syn);
+        }
+    }
+
+    /// A SYN arrives, and its request with it if it passes.
+    fn arrive_by(&mut self, now_ns: u64, syn: Syn) {
+        if self.syns.admits(syn) {
+            return self.ask(now_ns, syn.first_ns);
+        }
+        let (in_flight, limit) = (self.admission.in_flight(), self.admission.limit());
+        let is_idle = in_flight < limit || self.admission.waiting() == 0;
+        let second = self.second(now_ns);
+        second.dropped += 1;
+        second.dropped_idle += u64::from(is_idle);
+    }
+
+    /// A request arrives, of a client that has been there since a time.
+    fn ask(&mut self, now_ns: u64, arrived_ns: u64) {
         let is_high = self.arrivals.random::<f64>() < self.backend.high_share;
         let class = if is_high { Class::High } else { Class::Normal };
         let hung_share = self.backend.hung_share;
         let is_hung = hung_share > 0.0 && self.arrivals.random::<f64>() < hung_share;
         let number = self.requests;
         self.requests += 1;
-        let request = Request { arrived_ns: now_ns, is_high, is_hung, number };
+        let request = Request { arrived_ns, is_high, is_hung, number };
         let asked = Asked { class, user: self.arrivals.random() };
         match self.admission.arrive(now_ns, asked, request) {
             Arrived::Granted => self.send(now_ns, request),

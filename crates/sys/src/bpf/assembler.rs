@@ -59,8 +59,14 @@ pub enum Op {
     Div = 0x30,
     /// `dst &= src`
     And = 0x50,
+    /// `dst |= src`
+    Or = 0x40,
+    /// `dst <<= src`
+    Shl = 0x60,
     /// `dst >>= src`, unsigned
     Shr = 0x70,
+    /// `dst ^= src`
+    Xor = 0xa0,
     /// `dst = src`
     Mov = 0xb0,
 }
@@ -159,9 +165,10 @@ impl Assembler {
         self.push(code, address, src, offset, 0);
     }
 
-    /// `R0` = a byte of the packet. R6 must be the context; R1 to R5 are clobbered.
-    pub fn load_packet_byte(&mut self, at: i32) {
-        self.push(class::LD | mode::ABS | Size::B as u8, Reg::R0, Reg::R0, 0, at);
+    /// `R0` = up to four bytes of the packet, as a number in network byte order. R6 must be the
+    /// context; R1 to R5 are clobbered. A packet that is shorter ends the program with 0.
+    pub fn load_packet(&mut self, size: Size, at: i32) {
+        self.push(class::LD | mode::ABS | size as u8, Reg::R0, Reg::R0, 0, at);
     }
 
     /// `dst` = a 64-bit number.
@@ -238,7 +245,7 @@ mod tests {
         let mut program = Assembler::default();
         let end = program.label();
         program.op(Op::Mov, Reg::R6, Reg::R1);
-        program.load_packet_byte(13);
+        program.load_packet(Size::B, 13);
         program.jump_if_imm(Cmp::Ne, Reg::R0, 2, end);
         program.load_number(Reg::R2, 0x1_0000_0002);
         program.place(end);

@@ -282,7 +282,8 @@ mod tests {
         assert!(check_tcp(other.as_fd()).is_err() && check_tcp(file.as_fd()).is_err());
     }
 
-    const RULES: Rules = Rules { burst: 1, addresses_counted_max: 1, epoch_bits: 30 };
+    const RULES: Rules =
+        Rules { burst: 1, addresses_counted_max: 1, epoch_bits: 30, dropped_max: 16 };
 
     /// Returns one that may make no filter and read one file, and is not confined.
     fn helper() -> Helper {

@@ -1,7 +1,8 @@
 //! The form of questions to the process that keeps the privileges, and of its answers: a head of 16
 //! bytes, and behind it nothing but the path of a file. The numbers are in this machine's byte
 //! order. An upgraded server may ask the process of an earlier one: another form, or another layout
-//! of a filter's numbers, takes another [`VERSION`].
+//! of a filter's numbers, takes another [`VERSION`]. A part or a number behind the others does not:
+//! a filter without it is one that cannot do what it is for.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -25,7 +26,7 @@ const HEAD: usize = 16;
 const BYTES_MAX: usize = HEAD + 4096;
 
 /// Maximum number of descriptors with a message; the first of a question is the way of its answer.
-pub(super) const FDS_MAX: usize = 4;
+pub(super) const FDS_MAX: usize = 5;
 
 /// A question.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -185,7 +185,7 @@ pub fn token_filter(rules: Rules) -> io::Result<TokenFilter> {
         return Ok(filter);
     };
     let parts = ask(&channel, &Request::Tokens, &[])?;
-    TokenFilter::of_parts(rules, parts.try_into().map_err(|_| unanswered())?)
+    TokenFilter::of_parts(rules, parts)
 }
 
 /// Attaches a filter that takes tokens to a listening socket.
@@ -276,4 +276,4 @@ fn ask(
     }
 }
 
-const _: () = assert!(FDS_MAX >= 4, "the maps of a filter, and its program");
+const _: () = assert!(FDS_MAX >= TokenFilter::PARTS_MAX);

@@ -34,6 +34,21 @@ pub(super) struct Target {
     port: u16,
 }
 
+impl Target {
+    /// Returns the offset of the TCP header in a packet that is recognized.
+    pub(super) fn tcp_at(&self) -> i16 {
+        self.layout().tcp
+    }
+
+    fn is_v4(&self) -> bool {
+        self.addresses.iter().all(IpAddr::is_ipv4)
+    }
+
+    fn layout(&self) -> Layout {
+        if self.is_v4() { V4 } else { V6 }
+    }
+}
+
 /// Returns the targets of a socket that listens on `address`.
 pub(super) fn targets(address: SocketAddr) -> io::Result<Vec<Target>> {
     let targets = interface::all()?.into_iter().map(|each| target(&each, address));
@@ -88,8 +103,7 @@ const FRAGMENT: u16 = 0x3fff_u16.to_be();
 /// Continues if the packet, whose context is in R6, is a SYN for the target; else at `other`.
 /// Clobbers R1 to R4.
 pub(super) fn recognize(asm: &mut Assembler, target: &Target, other: Label) {
-    let is_v4 = target.addresses.iter().all(IpAddr::is_ipv4);
-    let layout = if is_v4 { V4 } else { V6 };
+    let layout = target.layout();
     asm.load(Size::W, Reg::R1, Reg::R6, PROTOCOL_AT);
     asm.jump_if_imm(Cmp::Ne, Reg::R1, layout.ethertype, other);
     asm.load(Size::W, Reg::R2, Reg::R6, DATA_AT);
@@ -105,7 +119,7 @@ pub(super) fn recognize(asm: &mut Assembler, target: &Target, other: Label) {
     field_is(asm, (Size::B, layout.protocol), 0xff, libc::IPPROTO_TCP, other);
     let (version_at, mask, value) = layout.version;
     field_is(asm, (Size::B, version_at), mask, value, other);
-    if is_v4 {
+    if target.is_v4() {
         field_is(asm, (Size::H, FRAGMENT_AT), FRAGMENT.into(), 0, other);
     }
     has_destination(asm, layout.destination, &target.addresses, other);

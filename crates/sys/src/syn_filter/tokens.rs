@@ -8,6 +8,9 @@
 //! share, by the rules of `weir_accept::Shares` and with parameters set by the owner. It is the
 //! same table, at the place where dropping a SYN still costs nothing.
 //!
+//! A third one remembers SYNs that were dropped. A client sends the same again, after a second or
+//! so (RFC 6298 section 2); some of the tokens can be kept for those who send their first.
+//!
 //! The same program can run at the link too (`link.rs`): a SYN that is dropped there has cost
 //! the kernel neither the work of IP nor the lookup of its socket.
 
@@ -29,10 +32,13 @@ pub struct Rules {
     pub addresses_counted_max: u32,
     /// Length of an epoch, as a power of two of nanoseconds.
     pub epoch_bits: u32,
+    /// Maximum number of dropped SYNs remembered, of 80 bytes each, by which those that come again
+    /// are known; 0: none are.
+    pub dropped_max: u32,
 }
 
 /// Admission limits set by the owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tokens {
     /// SYNs that may pass in total since the filter was created.
     pub limit: u64,
@@ -40,6 +46,9 @@ pub struct Tokens {
     pub reserve: u64,
     /// Interval between admitted SYNs, nanoseconds, divided among the sources; 0 disables shares.
     pub share_ns: u64,
+    /// The last tokens of the limit, kept for SYNs that were not dropped before; 0: those are told
+    /// apart no longer, nor remembered.
+    pub for_first: u64,
 }
 
 /// Counters of the filter since its creation.
@@ -51,6 +60,8 @@ pub struct Counts {
     pub dropped: u64,
     /// SYNs dropped from sources that had used up their share; included in `dropped`.
     pub dropped_unfair: u64,
+    /// SYNs dropped that had been dropped before; included in `dropped`.
+    pub dropped_again: u64,
     /// Weight of the sources seen in this epoch or in the previous one, whichever is greater.
     pub weight: u64,
 }
@@ -71,9 +82,12 @@ struct Maps {
     page: SharedPage,
     addresses: OwnedFd,
     networks: OwnedFd,
+    /// Dropped SYNs, if any are remembered.
+    dropped: Option<OwnedFd>,
 }
 
-/// Indices of the numbers in the page.
+/// Indices of the numbers in the page. A filter may be of an earlier build's process, whose page has
+/// fewer, so that others come at the end.
 mod number {
     pub(super) const LIMIT: usize = 0;
     pub(super) const RESERVE: usize = 1;
@@ -84,7 +98,9 @@ mod number {
     pub(super) const EPOCH: usize = 6;
     pub(super) const WEIGHT: usize = 7;
     pub(super) const WEIGHT_BEFORE: usize = 8;
-    pub(super) const COUNT: usize = 9;
+    pub(super) const FOR_FIRST: usize = 9;
+    pub(super) const DROPPED_AGAIN: usize = 10;
+    pub(super) const COUNT: usize = 11;
 }
 
 /// Maximum numbers of sources and of networks remembered.
@@ -102,7 +118,11 @@ impl TokenFilter {
         page.numbers()[number::LIMIT].store(u64::MAX, Relaxed);
         let addresses = bpf::lru_hash(address::BYTES, ADDRESSES)?;
         let networks = bpf::lru_hash(network::BYTES, NETWORKS)?;
-        let maps = Maps { page, addresses, networks };
+        let dropped = match rules.dropped_max {
+            0 => None,
+            most => Some(bpf::lru_hash(dropped::BYTES, most)?),
+        };
+        let maps = Maps { page, addresses, networks, dropped };
         let program = bpf::load_socket_filter(&program(rules, &maps, &Place::Socket))?;
         Ok(Self { rules, maps, program, links: Vec::new() })
     }
@@ -130,24 +150,30 @@ impl TokenFilter {
         Ok(self.links.len())
     }
 
-    /// Takes over a filter that another process has made by these rules, by its parts.
+    /// Takes over a filter that another process has made by these rules, by its parts. It remembers
+    /// dropped SYNs if the rules of that process say so.
     ///
     /// # Errors
-    /// ENOMEM, ENODEV: mmap(2).
-    pub fn of_parts(
-        rules: Rules,
-        [page, addresses, networks, program]: [OwnedFd; 4],
-    ) -> io::Result<Self> {
+    /// EINVAL: these are no parts of a filter. ENOMEM, ENODEV: mmap(2).
+    pub fn of_parts(rules: Rules, parts: Vec<OwnedFd>) -> io::Result<Self> {
+        let mut parts = parts.into_iter();
+        let mut next = || parts.next().ok_or(io::ErrorKind::InvalidInput);
+        let (page, addresses, networks, program) = (next()?, next()?, next()?, next()?);
         let page = SharedPage::of(page, number::COUNT)?;
-        Ok(Self { rules, maps: Maps { page, addresses, networks }, program, links: Vec::new() })
+        let maps = Maps { page, addresses, networks, dropped: next().ok() };
+        Ok(Self { rules, maps, program, links: Vec::new() })
     }
 
-    /// Returns its maps and its program, for another process of this very build: the numbers have
-    /// no other description.
-    pub fn parts(&self) -> [BorrowedFd<'_>; 4] {
-        let Maps { page, addresses, networks } = &self.maps;
-        [page.map(), addresses.as_fd(), networks.as_fd(), self.program.as_fd()]
+    /// Returns its maps and its program, at most [`Self::PARTS_MAX`], for another process of this
+    /// build, or of a later one: the numbers have no other description.
+    pub fn parts(&self) -> Vec<BorrowedFd<'_>> {
+        let Maps { page, addresses, networks, dropped } = &self.maps;
+        let all = [page.map(), addresses.as_fd(), networks.as_fd(), self.program.as_fd()];
+        all.into_iter().chain(dropped.as_ref().map(AsFd::as_fd)).collect()
     }
+
+    /// Maximum number of parts.
+    pub const PARTS_MAX: usize = 5;
 
     /// Returns its program.
     pub fn program(&self) -> BorrowedFd<'_> {
@@ -169,6 +195,7 @@ impl TokenFilter {
         let numbers = self.maps.page.numbers();
         numbers[number::RESERVE].store(tokens.reserve, Relaxed);
         numbers[number::SHARE_NS].store(tokens.share_ns, Relaxed);
+        numbers[number::FOR_FIRST].store(tokens.for_first, Relaxed);
         numbers[number::LIMIT].store(tokens.limit, Relaxed);
     }
 
@@ -184,6 +211,7 @@ impl TokenFilter {
             passed: number(number::PASSED),
             dropped: number(number::DROPPED),
             dropped_unfair: number(number::DROPPED_UNFAIR),
+            dropped_again: number(number::DROPPED_AGAIN),
             weight: number(number::WEIGHT).max(number(number::WEIGHT_BEFORE)),
         }
     }
@@ -213,6 +241,11 @@ mod network {
     pub(super) const BYTES: u32 = 16;
 }
 
+/// Layout of a dropped SYN's entry, which only has to be there.
+mod dropped {
+    pub(super) const BYTES: u32 = 8;
+}
+
 /// Layout of the program's stack, relative to its end.
 mod stack {
     pub(super) const IS_FAIR: i16 = -8;
@@ -221,6 +254,15 @@ mod stack {
     pub(super) const NETWORK: i16 = -32;
     pub(super) const NEW: i16 = -48;
     pub(super) const DUE_NS: i16 = -56;
+    pub(super) const ATTEMPT: i16 = -64;
+    pub(super) const SYN: i16 = -72;
+}
+
+/// What is known of a SYN: nothing, that it is the first, or that it was dropped before.
+mod attempt {
+    pub(super) const UNKNOWN: i32 = 0;
+    pub(super) const FIRST: i32 = 1;
+    pub(super) const AGAIN: i32 = 2;
 }
 
 /// Offset of a packet's field that classifiers may write and the protocols leave alone, in its
@@ -228,6 +270,12 @@ mod stack {
 /// disciplines that Linux has removed (dsmark, tcindex) ever read it.
 const TC_INDEX_AT: i16 = 44;
 const JUDGED: i32 = 0x5ea1;
+
+/// Offset of the sequence number in a TCP header (RFC 9293 section 3.1).
+const SEQUENCE_AT: i32 = 4;
+
+/// An odd number, by which a multiplication is one to one (2^64 divided by the golden ratio).
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Offset and length of the source in the headers of IPv4 and IPv6 (RFC 791, RFC 8200), up to an
 /// IPv6 /64, and masks of the network in it, in this machine's byte order.
@@ -242,6 +290,16 @@ enum Place<'a> {
     Socket,
     /// At an interface.
     Link(&'a Target),
+}
+
+impl Place<'_> {
+    /// Offset of the TCP header in what the program sees of a packet.
+    fn tcp_at(&self) -> i32 {
+        match self {
+            Self::Socket => 0,
+            Self::Link(target) => target.tcp_at().into(),
+        }
+    }
 }
 
 fn at(number: usize) -> i16 {
@@ -261,16 +319,26 @@ fn program(rules: Rules, maps: &Maps, place: &Place<'_>) -> Vec<bpf::Instruction
     asm.op_imm(Op::Mov, Reg::R9, 0);
     asm.op_imm(Op::Mov, Reg::R1, 1);
     asm.store(Size::Dw, Reg::R10, stack::IS_FAIR, Reg::R1);
+    asm.op_imm(Op::Mov, Reg::R1, attempt::UNKNOWN);
+    asm.store(Size::Dw, Reg::R10, stack::ATTEMPT, Reg::R1);
+    asm.store(Size::Dw, Reg::R10, stack::SYN, Reg::R1);
     asm.load(Size::Dw, Reg::R1, Reg::R7, at(number::LIMIT));
     asm.jump_if_imm(Cmp::Eq, Reg::R1, -1, count);
     asm.load(Size::Dw, Reg::R1, Reg::R7, at(number::SHARE_NS));
+    asm.load(Size::Dw, Reg::R2, Reg::R7, at(number::FOR_FIRST));
+    asm.op(Op::Or, Reg::R1, Reg::R2);
+    asm.jump_if_imm(Cmp::Eq, Reg::R1, 0, decide);
+    name_source(&mut asm, decide);
+    if let Some(dropped) = &maps.dropped {
+        recognize_syn(&mut asm, dropped.as_fd(), place.tcp_at());
+    }
+    asm.load(Size::Dw, Reg::R1, Reg::R7, at(number::SHARE_NS));
     asm.jump_if_imm(Cmp::Eq, Reg::R1, 0, decide);
     turn_epoch(&mut asm, rules);
-    name_source(&mut asm, decide);
     find_source(&mut asm, rules, maps, decide);
     weigh_claim(&mut asm, rules);
     asm.place(decide);
-    judge(&mut asm, count, dropped);
+    judge(&mut asm, maps, count, dropped);
     asm.place(count);
     count_one(&mut asm, number::PASSED);
     let (pass, drop) = match place {
@@ -292,7 +360,7 @@ fn program(rules: Rules, maps: &Maps, place: &Place<'_>) -> Vec<bpf::Instruction
 
 /// Continues at `other` with a packet that is no SYN, or one that was judged at the link.
 fn enter_socket(asm: &mut Assembler, maps: &Maps, other: bpf::Label) {
-    asm.load_packet_byte(FLAGS_AT as i32);
+    asm.load_packet(Size::B, FLAGS_AT as i32);
     asm.op_imm(Op::And, Reg::R0, FLAGS as i32);
     asm.jump_if_imm(Cmp::Ne, Reg::R0, SYN as i32, other);
     asm.load(Size::W, Reg::R1, Reg::R6, TC_INDEX_AT);
@@ -364,6 +432,34 @@ fn read_source(asm: &mut Assembler, (at, bytes): (i32, i32), mask: u64, decide: 
     asm.op(Op::And, Reg::R1, Reg::R2);
 }
 
+/// Determines whether this SYN was dropped before, if some tokens are for others. The one that comes
+/// again has the source, the port and the sequence number of the first (RFC 9293 section 3.10.8).
+fn recognize_syn(asm: &mut Assembler, dropped: BorrowedFd<'_>, tcp_at: i32) {
+    let (known, first) = (asm.label(), asm.label());
+    asm.load(Size::Dw, Reg::R1, Reg::R7, at(number::FOR_FIRST));
+    asm.jump_if_imm(Cmp::Eq, Reg::R1, 0, known);
+    asm.load_packet(Size::W, tcp_at + SEQUENCE_AT);
+    asm.store(Size::Dw, Reg::R10, stack::SYN, Reg::R0);
+    asm.load_packet(Size::H, tcp_at);
+    asm.op_imm(Op::Shl, Reg::R0, 32);
+    asm.load(Size::Dw, Reg::R1, Reg::R10, stack::SYN);
+    asm.op(Op::Or, Reg::R1, Reg::R0);
+    // Spread over all bits, those of the address change it into no other SYN's.
+    asm.load_number(Reg::R2, SPREAD);
+    asm.op(Op::Mul, Reg::R1, Reg::R2);
+    asm.load(Size::Dw, Reg::R2, Reg::R10, stack::ADDRESS);
+    asm.op(Op::Xor, Reg::R1, Reg::R2);
+    asm.store(Size::Dw, Reg::R10, stack::SYN, Reg::R1);
+    find_on_stack(asm, dropped, stack::SYN);
+    asm.call(helper::MAP_LOOKUP);
+    asm.op_imm(Op::Mov, Reg::R1, attempt::FIRST);
+    asm.jump_if_imm(Cmp::Eq, Reg::R0, 0, first);
+    asm.op_imm(Op::Mov, Reg::R1, attempt::AGAIN);
+    asm.place(first);
+    asm.store(Size::Dw, Reg::R10, stack::ATTEMPT, Reg::R1);
+    asm.place(known);
+}
+
 /// Looks up the entries of the address, in R9, and of its network, in R0, and brings both to the
 /// current epoch. An address new in the epoch adds to the weight.
 fn find_source(asm: &mut Assembler, rules: Rules, maps: &Maps, decide: bpf::Label) {
@@ -406,26 +502,33 @@ fn find_source(asm: &mut Assembler, rules: Rules, maps: &Maps, decide: bpf::Labe
 /// R0 = the entry of a key on the stack, which is created if absent.
 fn look_up(asm: &mut Assembler, map: BorrowedFd<'_>, key: i16, decide: bpf::Label) {
     let found = asm.label();
-    let lookup = |asm: &mut Assembler| {
-        asm.load_map(Reg::R1, map);
-        asm.op(Op::Mov, Reg::R2, Reg::R10);
-        asm.op_imm(Op::Add, Reg::R2, key.into());
-    };
-    lookup(asm);
+    find_on_stack(asm, map, key);
     asm.call(helper::MAP_LOOKUP);
     asm.jump_if_imm(Cmp::Ne, Reg::R0, 0, found);
+    insert(asm, map, key);
+    find_on_stack(asm, map, key);
+    asm.call(helper::MAP_LOOKUP);
+    asm.jump_if_imm(Cmp::Eq, Reg::R0, 0, decide);
+    asm.place(found);
+}
+
+/// Prepares a call about the entry of a key on the stack.
+fn find_on_stack(asm: &mut Assembler, map: BorrowedFd<'_>, key: i16) {
+    asm.load_map(Reg::R1, map);
+    asm.op(Op::Mov, Reg::R2, Reg::R10);
+    asm.op_imm(Op::Add, Reg::R2, key.into());
+}
+
+/// Creates the entry of a key on the stack, all zero, of 16 bytes at most.
+fn insert(asm: &mut Assembler, map: BorrowedFd<'_>, key: i16) {
     asm.op_imm(Op::Mov, Reg::R1, 0);
     asm.store(Size::Dw, Reg::R10, stack::NEW, Reg::R1);
     asm.store(Size::Dw, Reg::R10, stack::NEW + 8, Reg::R1);
-    lookup(asm);
+    find_on_stack(asm, map, key);
     asm.op(Op::Mov, Reg::R3, Reg::R10);
     asm.op_imm(Op::Add, Reg::R3, stack::NEW.into());
     asm.op_imm(Op::Mov, Reg::R4, 0);
     asm.call(helper::MAP_UPDATE);
-    lookup(asm);
-    asm.call(helper::MAP_LOOKUP);
-    asm.jump_if_imm(Cmp::Eq, Reg::R0, 0, decide);
-    asm.place(found);
 }
 
 /// Determines whether the address in R9, of the network in R0, has used up its share, and when its
@@ -467,16 +570,16 @@ fn weigh_claim(asm: &mut Assembler, rules: Rules) {
 }
 
 /// Continues at `dropped`, or charges the source and continues at `count`.
-fn judge(asm: &mut Assembler, count: bpf::Label, dropped: bpf::Label) {
-    let (known, enough, granted, fair) = (asm.label(), asm.label(), asm.label(), asm.label());
+fn judge(asm: &mut Assembler, maps: &Maps, count: bpf::Label, dropped: bpf::Label) {
+    let (shared, known, granted, fair) = (asm.label(), asm.label(), asm.label(), asm.label());
     asm.load(Size::Dw, Reg::R1, Reg::R7, at(number::LIMIT));
     asm.load(Size::Dw, Reg::R4, Reg::R10, stack::IS_FAIR);
-    asm.jump_if_imm(Cmp::Ne, Reg::R4, 0, known);
-    asm.load(Size::Dw, Reg::R3, Reg::R7, at(number::RESERVE));
-    asm.jump_if(Cmp::Ge, Reg::R1, Reg::R3, enough);
-    asm.op(Op::Mov, Reg::R3, Reg::R1);
-    asm.place(enough);
-    asm.op(Op::Sub, Reg::R1, Reg::R3);
+    asm.jump_if_imm(Cmp::Ne, Reg::R4, 0, shared);
+    keep(asm, number::RESERVE);
+    asm.place(shared);
+    asm.load(Size::Dw, Reg::R5, Reg::R10, stack::ATTEMPT);
+    asm.jump_if_imm(Cmp::Ne, Reg::R5, attempt::AGAIN, known);
+    keep(asm, number::FOR_FIRST);
     asm.place(known);
     asm.load(Size::Dw, Reg::R2, Reg::R7, at(number::PASSED));
     asm.jump_if(Cmp::Lt, Reg::R2, Reg::R1, granted);
@@ -484,11 +587,35 @@ fn judge(asm: &mut Assembler, count: bpf::Label, dropped: bpf::Label) {
     count_one(asm, number::DROPPED_UNFAIR);
     asm.place(fair);
     count_one(asm, number::DROPPED);
+    if let Some(syns) = &maps.dropped {
+        remember(asm, syns.as_fd(), dropped);
+    }
     asm.jump(dropped);
     asm.place(granted);
     asm.jump_if_imm(Cmp::Eq, Reg::R9, 0, count);
     asm.load(Size::Dw, Reg::R1, Reg::R10, stack::DUE_NS);
     asm.store(Size::Dw, Reg::R9, address::FULL_NS, Reg::R1);
+}
+
+/// Takes from the limit in R1 what is kept for others.
+fn keep(asm: &mut Assembler, number: usize) {
+    let enough = asm.label();
+    asm.load(Size::Dw, Reg::R3, Reg::R7, at(number));
+    asm.jump_if(Cmp::Ge, Reg::R1, Reg::R3, enough);
+    asm.op(Op::Mov, Reg::R3, Reg::R1);
+    asm.place(enough);
+    asm.op(Op::Sub, Reg::R1, Reg::R3);
+}
+
+/// Records a dropped SYN, whose attempt is in R5, and continues at `dropped`, or behind.
+fn remember(asm: &mut Assembler, syns: BorrowedFd<'_>, dropped: bpf::Label) {
+    let first = asm.label();
+    asm.jump_if_imm(Cmp::Eq, Reg::R5, attempt::UNKNOWN, dropped);
+    asm.jump_if_imm(Cmp::Eq, Reg::R5, attempt::FIRST, first);
+    count_one(asm, number::DROPPED_AGAIN);
+    asm.jump(dropped);
+    asm.place(first);
+    insert(asm, syns, stack::SYN);
 }
 
 fn count_one(asm: &mut Assembler, number: usize) {
