@@ -210,7 +210,7 @@ impl StepBuilder<'_> {
         self.grid(sweep, |server, x| {
             let overhead = match spec.probe {
                 Some(_) => PROBE_OVERHEAD_S + PROBE_IDLE_S * x,
-                None => OVERHEAD_S + *spec.load.warmup_s + drain_s(spec, x),
+                None => OVERHEAD_S + *spec.load.warmup_s + *spec.load.cooldown_s + drain_s(spec, x),
             };
             self.step(Task::Point, sweep, server, (x, round), (duration_s, overhead))
         })

@@ -37,6 +37,8 @@ pub struct AuditInput {
     pub port_hold_ns: u64,
     /// Length of the warm-up, whose connections hold ports too, nanoseconds.
     pub warmup_ns: u64,
+    /// Length of the cool-down, whose connections do too, nanoseconds.
+    pub cooldown_ns: u64,
     /// File descriptors available to connections.
     pub descriptors: u64,
     /// True if only rates and errors are judged, as in a scan without a latency limit. Lag of a few
@@ -285,7 +287,7 @@ fn packets_without_room(outcome: &RunOutcome) -> Option<String> {
 fn nothing_measured(counts: &Counts) -> Option<String> {
     (counts.arrivals == 0 && counts.planned == 0).then(|| {
         "Nothing was measured, no start fell into the measured time: raise --rate or --duration, \
-         or shorten --warmup."
+         or shorten --warmup and --cooldown."
             .into()
     })
 }
@@ -345,10 +347,11 @@ fn metrics(input: &AuditInput, outcome: &RunOutcome) -> AuditMetrics {
 }
 
 /// Returns the share of its core that a thread used. In a closed loop no start can be late, so that
-/// the share tells it all: what waits for the last replies does not dilute it there.
+/// the share tells it all: what waits for the last replies does not dilute it there. Nor does it
+/// where the load goes on meanwhile, whose time is not counted.
 fn cpu(input: &AuditInput, thread: &ThreadCpu, elapsed_ns: u64) -> f64 {
     let whole = share(thread.user_ns + thread.system_ns, elapsed_ns);
-    if input.closed { whole.max(thread.while_planned) } else { whole }
+    if input.closed || input.cooldown_ns > 0 { whole.max(thread.while_planned) } else { whole }
 }
 
 fn achieved(input: &AuditInput, counts: &Counts) -> Option<f64> {
@@ -356,16 +359,22 @@ fn achieved(input: &AuditInput, counts: &Counts) -> Option<f64> {
 }
 
 /// Returns the largest number of ports held by closed connections at once: the connects of the
-/// busiest window of [`AuditInput::port_hold_ns`]. Those of the warm-up are taken to be even, as
-/// its seconds are not counted one by one.
+/// busiest window of [`AuditInput::port_hold_ns`]. Those of the warm-up and of the cool-down are
+/// taken to be even, as their seconds are not counted one by one.
 fn ports_held(input: &AuditInput, outcome: &RunOutcome) -> u64 {
     let window_s = input.port_hold_ns.div_ceil(1_000_000_000) as usize;
     if window_s == 0 {
         return 0;
     }
-    let connects: Vec<u64> = outcome.seconds.iter().map(|each| each.counts.connects).collect();
-    let in_warm_up = outcome.whole_run.since(&outcome.counts).connects as f64;
-    let warmup_s = input.warmup_ns as f64 / 1e9;
+    let mut connects: Vec<u64> = outcome.seconds.iter().map(|each| each.counts.connects).collect();
+    let unmeasured = outcome.whole_run.since(&outcome.counts).connects as f64;
+    let (warmup_s, cooldown_s) = (input.warmup_ns as f64 / 1e9, input.cooldown_ns as f64 / 1e9);
+    let each_s = unmeasured / (warmup_s + cooldown_s);
+    let in_warm_up = if cooldown_s > 0.0 { each_s * warmup_s } else { unmeasured };
+    let cooldown = (outcome.planned_ns / 1_000_000_000) as usize;
+    for second in connects.iter_mut().skip(cooldown).take(cooldown_s.ceil() as usize) {
+        *second += each_s.ceil() as u64;
+    }
     let held_at = |end: usize| {
         let measured = &connects[end.saturating_sub(window_s)..end];
         let before_s = (window_s - measured.len()) as f64;
@@ -608,6 +617,22 @@ mod tests {
         assert_eq!(left(6_000), Some(28_000 - 40 - 600));
         assert_eq!(left(1_000), Some(28_000 - 40 - 100));
         assert_eq!(left(0), Some(28_000 - 40));
+    }
+
+    #[test]
+    fn ports_in_time_wait_in_the_cool_down_are_not_left() {
+        // A hundred in each of four seconds, of which the last is not measured.
+        let seconds = [100, 100, 100, 0].into_iter().zip(0..).map(|(connects, second)| {
+            let counts = Counts { connects, ..Counts::default() };
+            SecondSummary { second, counts, ..SecondSummary::default() }
+        });
+        let mut outcome = RunOutcome { planned_ns: 3_000 * MS, ..outcome() };
+        outcome.seconds.extend(seconds);
+        outcome.counts.connects = 300;
+        outcome.whole_run = outcome.counts;
+        outcome.whole_run.connects += 100;
+        let times = AuditInput { port_hold_ns: 60_000 * MS, cooldown_ns: 1_000 * MS, ..input() };
+        assert_eq!(audit(&times, &outcome).metrics.ports_left, Some(28_000 - 40 - 400));
     }
 
     #[test]

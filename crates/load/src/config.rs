@@ -32,6 +32,9 @@ pub struct Config {
     pub arrivals_max: u64,
     /// Warm-up at the start of the duration, which is not measured.
     pub warmup_ns: u64,
+    /// Time at the end of the duration that is not measured either: arrivals go on, so that those
+    /// before it end while the load lasts.
+    pub cooldown_ns: u64,
     /// The sessions that arrivals carry out.
     pub workload: Arc<dyn Workload>,
     /// The bytes of the requests that sessions name.

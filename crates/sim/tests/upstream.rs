@@ -335,7 +335,7 @@ fn clients_whose_syns_were_dropped_are_served_once_a_flood_has_ended() {
         let flood = with_retransmissions(10.0, Retransmission::Behind, seed);
         let seconds = run(&Backend { change, patience_ns: 4 * SECOND_NS, ..flood });
         assert_eq!(sums(&seconds[14..]), [0; 3], "{seed}");
-        // Three quarters of what comes in a second, and of these ten times as many as can be served.
+        // In a second come some 5,000, of which a tenth can be served.
         let late = seconds[10..14].iter().flat_map(|each| &each.responses_us);
         let waited = late.filter(|response_us| **response_us > 1_000_000).count();
         assert!(waited > 300, "{seed}: {waited}");

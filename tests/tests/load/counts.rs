@@ -345,6 +345,19 @@ mod arrivals {
     }
 
     #[test]
+    fn the_cool_down_is_sent_and_not_counted() {
+        let server = RecordingServer::plain();
+        let options = "--quiet --rate 100 --duration 1 --warmup 0.25 --cooldown 0.25";
+        let ran = load(WEIR, options, server.url("/"));
+        assert_eq!((ran.count("planned"), ran.count("replies")), (50, 50));
+        assert_eq!((server.lines().len(), ran.each.len()), (100, 50));
+        assert_eq!((ran.whole_count("connected"), ran.whole_count("replies")), (100, 100));
+        assert_eq!(ran.json["rates"]["scheduled_s"], 0.5);
+        assert_eq!(ran.json["description"]["cooldown_s"], 0.25);
+        assert!(ran.is_valid());
+    }
+
+    #[test]
     fn the_whole_run_is_what_the_server_has_counted() {
         let root = Root::with_hello();
         for (options, warm_up) in [("", 100), ("--closed 2 --num 300", 1), ("--idle 20", 100)] {

@@ -8,9 +8,9 @@
 //! ([`Load::is_contended`]), all do. No place is ever free while a SYN is dropped.
 //!
 //! A client whose SYN was dropped sends it again after a second (RFC 6298 section 2). It comes
-//! behind those that send their first, as the oldest of a queue that is late does: otherwise half of
-//! those that are served would be clients of a second ago, and the new ones would be served a second
-//! late in their turn.
+//! behind those that send their first, as the oldest of a queue that is late does: otherwise many
+//! of those that are served would be clients of a second ago, and as many new ones would be put
+//! off for a second in their turn.
 //!
 //! This is for a listener of which every request needs the upstream. Where there is also something
 //! else to be had, such as a file, nobody knows before the request what a connection is for.

@@ -120,6 +120,11 @@ pub(crate) struct ArrivalOptions {
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::duration)]
     pub warmup: Duration,
 
+    /// Time at the end that is not measured: as long as clients wait, so that all that are measured
+    /// have ended while the load lasts
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::duration)]
+    pub cooldown: Duration,
+
     /// Seed of all random draws
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,

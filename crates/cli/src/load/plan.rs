@@ -74,11 +74,17 @@ pub(crate) fn run(options: &RunOptions) -> Result<RunPlan, String> {
     };
     let duration_ns = end_conditions.duration_ns(&model)?;
     let warmup_ns = time::ns(arrivals.warmup);
-    if warmup_ns >= duration_ns {
-        let why = "--warmup leaves nothing of the run to measure: give a longer --duration";
-        return Err(why.into());
+    let cooldown_ns = time::ns(arrivals.cooldown);
+    if cooldown_ns > 0 && duration_ns >= WITHOUT_END_NS {
+        return Err("--cooldown is the end of a --duration: give that too".into());
     }
-    let schedule = ScheduleSettings { model, duration_ns, warmup_ns, seed: arrivals.seed };
+    if warmup_ns.saturating_add(cooldown_ns) >= duration_ns {
+        let what =
+            if cooldown_ns > 0 { "--warmup and --cooldown leave" } else { "--warmup leaves" };
+        return Err(format!("{what} nothing of the run to measure: give a longer --duration"));
+    }
+    let seed = arrivals.seed;
+    let schedule = ScheduleSettings { model, duration_ns, warmup_ns, cooldown_ns, seed };
     let mut draft = UncheckedPlan::new(&options.conns, conns, &target, work, schedule)?;
     draft.config.arrivals_max = arrivals.num.unwrap_or(0);
     draft.config.each = options.output.each.is_some();
@@ -108,8 +114,8 @@ pub(crate) fn scan(options: &ScanOptions) -> Result<ScanRuns, String> {
         .map_err(|why| why.replacen("--rate", "--from", 1))?;
     let (warmup_ns, duration_ns) = (time::ns(search.warmup), time::ns(search.duration));
     let duration_ns = duration_ns.saturating_add(warmup_ns);
-    let schedule =
-        ScheduleSettings { model: LoadModel::Open(law.clone()), duration_ns, warmup_ns, seed };
+    let model = LoadModel::Open(law.clone());
+    let schedule = ScheduleSettings { model, duration_ns, warmup_ns, cooldown_ns: 0, seed };
     let mut draft = UncheckedPlan::new(&options.conns, conns, &target, work, schedule)?;
     // What earlier points left in TIME_WAIT is there at the later ones.
     draft.ports_for_s = f64::INFINITY;
@@ -191,6 +197,7 @@ struct ScheduleSettings {
     model: LoadModel,
     duration_ns: u64,
     warmup_ns: u64,
+    cooldown_ns: u64,
     seed: u64,
 }
 
@@ -217,7 +224,7 @@ impl UncheckedPlan {
         let cpus = options.cpus.as_ref().map(|list| list.0.clone()).unwrap_or_default();
         resources::check_cpus(&cpus)?;
         let Clients { sources, addresses, stack, resources } = clients(options, target, &cpus)?;
-        let ScheduleSettings { model, duration_ns, warmup_ns, seed } = schedule;
+        let ScheduleSettings { model, duration_ns, warmup_ns, cooldown_ns, seed } = schedule;
         let BuiltWorkload { workload, requests } = work.built;
         let config = Config {
             addresses,
@@ -227,6 +234,7 @@ impl UncheckedPlan {
             duration_ns,
             arrivals_max: 0,
             warmup_ns,
+            cooldown_ns,
             workload,
             requests: Arc::new(requests),
             shared_conns: conns.shared,
@@ -305,6 +313,7 @@ impl UncheckedPlan {
             ports: if self.config.unix_socket.is_some() { 0 } else { ports },
             port_hold_ns: if self.client_closes { (time_wait_s * 1e9) as u64 } else { 0 },
             warmup_ns: self.config.warmup_ns,
+            cooldown_ns: self.config.cooldown_ns,
             descriptors: allowed.map_or(free, |most| most.min(free)),
             rates_only: false,
             latency_limits: self.config.deadline_ns > 0,
@@ -399,6 +408,7 @@ fn description(
         closed: matches!(config.model, LoadModel::Closed(_)),
         duration_ns: config.duration_ns,
         warmup_ns: config.warmup_ns,
+        cooldown_ns: config.cooldown_ns,
         workload,
         timeout_ns: config.timeout_ns,
         deadline_ns: config.deadline_ns,
@@ -572,7 +582,9 @@ mod tests {
     #[test]
     fn impossible_loads_are_refused_before_the_first_packet() {
         let table = [
-            ("--warmup 10s", "--duration"),
+            ("--warmup 10s", "--warmup leaves nothing"),
+            ("--duration 3s --warmup 1s --cooldown 2s", "--warmup and --cooldown leave nothing"),
+            ("--num 5 --cooldown 1s", "give that too"),
             ("--num 5 --arrivals ramp:1-9", "--duration"),
             ("--arrivals ramp:1-9 --rate 5", "leave out --rate"),
             ("--arrivals trace:/nowhere/x", "/nowhere/x"),

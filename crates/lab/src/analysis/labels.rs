@@ -172,10 +172,14 @@ fn timing(sweep: &Sweep, repetitions: u32, scale: f64) -> String {
         0.0 => String::new(),
         seconds => format!(" after {seconds} s of warm-up"),
     };
+    let cooldown = match *load.cooldown_s {
+        0.0 => String::new(),
+        seconds => format!(", while the load goes on for {seconds} s more"),
+    };
     let measured = (plan::scaled(sweep, scale).1 * 1e3).round() / 1e3;
     format!(
-        "each point measured {times} for {measured} s{warmup}; what makes no progress for {} s is \
-         an error",
+        "each point measured {times} for {measured} s{warmup}{cooldown}; what makes no progress \
+         for {} s is an error",
         load.timeout_s
     )
 }

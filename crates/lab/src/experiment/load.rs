@@ -110,6 +110,8 @@ pub struct LoadSpec {
     /// Warm-up in seconds before the measured part. Generators other than `weir load` are run for
     /// it once before.
     pub warmup_s: SecondsOrNone,
+    /// Time in seconds for which the load goes on after the measured part: of `weir load` alone.
+    pub cooldown_s: SecondsOrNone,
     /// Longest time without progress, in seconds.
     pub timeout_s: Seconds,
     /// Idle connections alongside it.
@@ -172,6 +174,7 @@ impl Default for LoadSpec {
             workload: "one-packet".to_owned(),
             duration_s: Seconds::THREE,
             warmup_s: SecondsOrNone::ONE,
+            cooldown_s: SecondsOrNone::NONE,
             timeout_s: Seconds::ONE,
             idle: 0,
             conns: None,

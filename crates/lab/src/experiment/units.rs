@@ -133,6 +133,9 @@ impl Seconds {
 impl SecondsOrNone {
     /// Default warm-up of a load.
     pub(super) const ONE: Self = Self(1.0);
+
+    /// Default cool-down of a load.
+    pub(super) const NONE: Self = Self(0.0);
 }
 
 /// Reads an id. It is plain, because it becomes part of file names and table rows.

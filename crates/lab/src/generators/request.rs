@@ -24,6 +24,8 @@ pub struct LoadRequest<'a> {
     /// Warm-up before the measured part, in seconds: weir only. Others measure from their start,
     /// and are run once before for a warm-up.
     pub warmup_s: f64,
+    /// Time for which the load goes on after it, in seconds: weir only.
+    pub cooldown_s: f64,
     /// Sessions per second of an open loop.
     pub rate: Option<f64>,
     /// Connections of a closed loop.

@@ -23,6 +23,7 @@ fn request<'a>(load: &'a LoadSpec, dir: &'a Path, port: u16, weir: &'a Path) -> 
         load,
         duration_s: SHORT_S,
         warmup_s: 0.25,
+        cooldown_s: 0.0,
         rate: None,
         closed: None,
         idle: 0,
@@ -185,6 +186,21 @@ fn told(spec: &LoadSpec, change: fn(&mut LoadRequest<'_>)) -> String {
     let mut request = request(spec, Path::new("/x"), 80, Path::new("/bin/weir"));
     change(&mut request);
     shown(&weir::invocation(&request).unwrap(), &request)
+}
+
+#[test]
+fn a_load_that_goes_on_is_measured_for_as_long() {
+    let spec = load(Generator::Weir, "one-packet");
+    let words = told(&spec, |request| {
+        request.rate = Some(250.0);
+        request.cooldown_s = 2.0;
+    });
+    assert!(words.contains(" --duration 2.75s --warmup 0.25s --cooldown 2s "), "{words}");
+    let window = |cooldown_s| {
+        let order = request(&spec, Path::new("/x"), 80, Path::new("/bin/weir"));
+        weir::invocation(&LoadRequest { rate: Some(1.0), cooldown_s, ..order }).unwrap().window
+    };
+    assert_eq!(window(2.0), window(0.0));
 }
 
 #[test]

@@ -63,12 +63,15 @@ pub(super) const ALLOWED: AllowList = AllowList {
 
 pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String> {
     let load = request.load;
-    let run_s = request.warmup_s + request.duration_s;
+    let run_s = request.warmup_s + request.duration_s + request.cooldown_s;
     let mut arguments = vec!["load".to_owned(), "--quiet".to_owned()];
     let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
     pace(request)?.into_iter().for_each(|(name, value)| option(name, value));
     option("--duration", format!("{run_s}s"));
     option("--warmup", format!("{}s", request.warmup_s));
+    if request.cooldown_s > 0.0 {
+        option("--cooldown", format!("{}s", request.cooldown_s));
+    }
     option("--timeout", format!("{}s", load.timeout_s));
     let cpus = request.environment.cpus(Side::Client);
     stack(request)?.into_iter().for_each(|(name, value)| option(name, value));

@@ -107,6 +107,7 @@ fn load_request<'a>(
     LoadRequest {
         load,
         warmup_s: window.0.as_secs_f64(),
+        cooldown_s: 0.0,
         duration_s: window.1.saturating_sub(window.0).as_secs_f64(),
         rate: background_load.rate,
         closed: background_load.closed,

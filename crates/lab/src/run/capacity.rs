@@ -22,6 +22,7 @@ impl Runner {
             load: &near,
             duration_s: plan::CAPACITY_S,
             warmup_s: plan::CAPACITY_WARMUP_S,
+            cooldown_s: 0.0,
             rate: None,
             closed: Some(*resolved.sweep.capacity_connections),
             spike: None,

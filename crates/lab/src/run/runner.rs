@@ -212,6 +212,7 @@ impl Runner {
             load: &resolved.sweep.load,
             duration_s: resolved.step.duration_s,
             warmup_s: *resolved.sweep.load.warmup_s,
+            cooldown_s: *resolved.sweep.load.cooldown_s,
             rate: resolved.rate,
             closed: if resolved.rate.is_none() { resolved.sweep.load.pace.closed() } else { None },
             idle: resolved.idle,

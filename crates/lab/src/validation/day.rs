@@ -25,6 +25,7 @@ pub(super) fn sweep<'a>(
         place("says itself when its requests arrive and what they are")
     })?;
     must(*load.warmup_s == 0.0, || place("begins at midnight: load.warmup-s is 0"))?;
+    must(*load.cooldown_s == 0.0, || place("ends at midnight: load.cooldown-s is 0"))?;
     let beside = sweep.background_load.as_ref().and_then(|spec| spec.factor);
     must(beside.is_none_or(|factor| *factor == 1.0), || {
         place("has clients beside it as its requests come: beside.factor is 1")
@@ -85,6 +86,7 @@ y = ["idle", "user"]
             ("samples = 96", "samples = 1", "samples: 1 is not 2 to 1440"),
             ("x = \"rate\"", "x = \"idle\"\nrate = 5", "a day has its mean rate, per second, as x"),
             ("warmup-s = 0", "warmup-s = 1", "a day begins at midnight"),
+            ("warmup-s = 0", "warmup-s = 0\ncooldown-s = 1", "a day ends at midnight"),
             ("warmup-s = 0", "warmup-s = 0\narrivals = \"poisson\"", "says itself when"),
             ("factor = 1,", "factor = 2,", "beside.factor is 1"),
             ("samples = 96 }", "samples = 96 }\nburn-us = 5", "so nothing is burnt"),

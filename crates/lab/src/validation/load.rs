@@ -39,6 +39,9 @@ pub(super) fn load(id: &str, load: &LoadSpec) -> Result<(), String> {
     must(load.coalesce_us.is_none() || load.generator == Generator::Packet, || {
         format!("{} is for generator packet alone", place("coalesce-us"))
     })?;
+    must(*load.cooldown_s == 0.0 || load.generator.is_weir(), || {
+        format!("{} is for weir load alone", place("cooldown-s"))
+    })?;
     let kept = load.pace != Pace::Open && load.requests_per_conn.is_none();
     must(!load.keep_alive || kept, || {
         format!("{} needs load.closed, and no requests-per-conn", place("keep-alive"))

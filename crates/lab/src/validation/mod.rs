@@ -306,6 +306,11 @@ at = [2.5, "peak"]
                 "load = { closed = 1, generator = \"httperf\" }",
                 "httperf makes open loops",
             ),
+            (
+                "rate = 50",
+                "rate = 1\nload = { cooldown-s = 1, generator = \"httperf\" }",
+                "load.cooldown-s is for weir load alone",
+            ),
             ("rate = 50", "rate = 1\nload.keep-alive = true", "load.keep-alive needs load.closed"),
             ("rate = 50", "rate = 1\nload.idle = 3", "so load.idle is not given"),
             ("x = \"idle\"", "x = \"conns\"", "the value 0 is not positive"),
@@ -329,6 +334,7 @@ at = [2.5, "peak"]
             ("duration-s = nan", "is not a positive time"),
             ("timeout-s = -1", "load.timeout-s: -1 is not a positive time"),
             ("warmup-s = -1", "load.warmup-s: -1 is not a time"),
+            ("cooldown-s = -1", "load.cooldown-s: -1 is not a time"),
             ("conns = 0", "load.conns: 0 is not 1 or more"),
             ("requests-per-conn = 0", "load.requests-per-conn: 0 is not 1 or more"),
             (

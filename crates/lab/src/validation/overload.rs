@@ -57,6 +57,9 @@ fn spike(sweep: &Sweep, spike: &SpikeSpec) -> Result<(), String> {
     must(load.arrivals.is_none(), || {
         "a spike is a law of arrivals, so load.arrivals is not given".to_owned()
     })?;
+    must(*load.cooldown_s == 0.0, || {
+        "a spike says what comes after it, so load.cooldown-s is not given".to_owned()
+    })?;
     // An absent field is indistinguishable from one set to its default.
     must(load.duration_s == LoadSpec::default().duration_s, || {
         "a spike says how long it lasts, so load.duration-s is not given".to_owned()

@@ -8,7 +8,7 @@ use std::io;
 use weir_http1::reply_parser::{ReplyParser, State};
 
 use super::action::{Action, Interest, SocketEvent};
-use super::recorder::Recorder;
+use super::recorder::{Recorder, UNPLANNED};
 use super::send_pacer::{PartRate, TICK_NS};
 use super::stack::{Purpose, Stack};
 use super::stream::{Delivery, Stream};
@@ -171,7 +171,7 @@ impl<'a, K> Background<'a, K> {
         stack: &mut impl Stack<Socket = K>,
         recorder: &mut Recorder,
     ) {
-        recorder.counts_at(u64::MAX).background_opened += 1;
+        recorder.counts_at(UNPLANNED).background_opened += 1;
         let kind = self.kind(slot);
         match self.connect(kind, stack) {
             Ok(stream) => {
@@ -192,7 +192,7 @@ impl<'a, K> Background<'a, K> {
                 self.open += 1;
             }
             Err(_) => {
-                recorder.counts_at(u64::MAX).background_lost += 1;
+                recorder.counts_at(UNPLANNED).background_lost += 1;
                 self.absent.push_back((slot, now_ns + REOPEN_DELAY_NS));
             }
         }
@@ -245,7 +245,7 @@ impl<'a, K> Background<'a, K> {
         }
         stack.close(stream.into_socket(), false);
         self.open -= 1;
-        recorder.counts_at(u64::MAX).background_lost += 1;
+        recorder.counts_at(UNPLANNED).background_lost += 1;
         self.absent.push_back((slot, now_ns + REOPEN_DELAY_NS));
     }
 
@@ -341,13 +341,13 @@ impl SlowRequest {
     ) -> bool {
         let Delivery::Bytes(bytes @ [_, ..]) = delivery else {
             let is_whole = self.parser.started() && self.parser.eof().is_ok();
-            recorder.counts_at(u64::MAX).background_replies += u64::from(is_whole);
+            recorder.counts_at(UNPLANNED).background_replies += u64::from(is_whole);
             return false;
         };
         match self.parser.advance(bytes) {
             Ok(progress) if progress.state == State::Done => {
                 let goes_on = self.parser.keeps_open();
-                recorder.counts_at(u64::MAX).background_replies += 1;
+                recorder.counts_at(UNPLANNED).background_replies += 1;
                 self.sent = 0;
                 self.parser = ReplyParser::new(head_only);
                 goes_on

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use super::message::Message;
+use super::recorder::Phases;
 use crate::config::{Config, LoadModel, RunObserver};
 use crate::measure::{Interval, RunOutcome, SecondSummary};
 
@@ -50,7 +51,8 @@ pub(super) fn collect(
             stop.store(true, Ordering::Relaxed);
         }
     }
-    let from_ns = start_ns.saturating_add(config.warmup_ns);
+    let (from_ns, until_ns) = Phases::new(start_ns, config).measured_ns;
+    let plan_ends_ns = plan_ends_ns.min(until_ns);
     outcome.planned_ns = match config.model {
         LoadModel::Open(_) => plan_ends_ns.saturating_sub(from_ns),
         LoadModel::Closed(_) => plan_ends_ns.min(ended_ns).saturating_sub(from_ns),

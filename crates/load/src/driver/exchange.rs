@@ -33,7 +33,7 @@ use std::io;
 use weir_http1::reply_parser::{ReplyParser, State as ReplyState};
 
 use super::action::{Action, Interest, SocketEvent, SocketUse, connect_error_kind};
-use super::recorder::Recorder;
+use super::recorder::{Recorder, UNPLANNED};
 use crate::config::Config;
 use crate::measure::{ErrorKind, Timestamps};
 use crate::session::{RequestId, RequestTable, Session, SessionStep};
@@ -158,7 +158,7 @@ impl Exchange {
         if !is_connected || self.hung_up {
             return Action::Close;
         }
-        context.recorder.connected(u64::MAX, now_ns.saturating_sub(self.opened_ns));
+        context.recorder.connected(UNPLANNED, now_ns.saturating_sub(self.opened_ns));
         Action::Wait
     }
 

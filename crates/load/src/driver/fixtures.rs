@@ -40,6 +40,7 @@ pub(super) fn config() -> Config {
         duration_ns: 10 * S,
         arrivals_max: 0,
         warmup_ns: 0,
+        cooldown_ns: 0,
         workload: Arc::new(NoSessions),
         requests: Arc::new(requests),
         shared_conns: 0,

@@ -1,7 +1,7 @@
-//! The counts of a thread, kept separately for the warm-up and the measured time, and cut into
-//! seconds. Independent of sockets and the clock.
+//! The counts of a thread, kept separately for the measured time and what is around it, and cut
+//! into seconds. Independent of sockets and the clock.
 
-use crate::config::RequestSample;
+use crate::config::{Config, RequestSample};
 use crate::measure::{
     Counts, Distributions, ErrorKind, Interval, RunOutcome, TimeHistogram, Timestamps,
 };
@@ -20,26 +20,57 @@ pub(super) struct HandshakeDone {
     pub(super) is_resumed: bool,
 }
 
-/// Counts and times, for the warm-up and for the time after it. A request belongs to the part in
-/// which it was planned.
-#[derive(Default)]
-pub(super) struct Recorder {
-    measure_from_ns: u64,
-    start_ns: u64,
+/// Planned time of what belongs to no request, such as a connection opened ahead of any. It is
+/// measured whenever it happens.
+pub(super) const UNPLANNED: u64 = u64::MAX;
+
+/// Times of a run, nanoseconds on its clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Phases {
+    /// Start of the schedule, with the warm-up.
+    pub(super) start_ns: u64,
+    /// Start and end of the measured time, behind which comes the cool-down. Without one it has no
+    /// end: a session may have a request planned behind the schedule.
+    pub(super) measured_ns: (u64, u64),
     /// End of the schedule: nothing is begun after it.
     pub(super) end_ns: u64,
+}
+
+impl Phases {
+    /// Returns those of a run that begins at `start_ns`.
+    pub(super) fn new(start_ns: u64, config: &Config) -> Self {
+        let end_ns = start_ns.saturating_add(config.duration_ns);
+        let until_ns = match config.cooldown_ns {
+            0 => u64::MAX,
+            length_ns => end_ns.saturating_sub(length_ns),
+        };
+        Self { start_ns, measured_ns: (start_ns + config.warmup_ns, until_ns), end_ns }
+    }
+
+    /// Returns whether what was planned for this time is measured.
+    fn measures(&self, planned_ns: u64) -> bool {
+        let (from_ns, until_ns) = self.measured_ns;
+        planned_ns == UNPLANNED || (from_ns..until_ns).contains(&planned_ns)
+    }
+}
+
+/// Counts and times, for the measured time and for the warm-up and the cool-down around it. A
+/// request belongs to the part in which it was planned.
+#[derive(Default)]
+pub(super) struct Recorder {
+    pub(super) phases: Phases,
     /// End of the plan, once it is known: that of the schedule, or of the last arrival there is.
     pub(super) plan_ends_ns: u64,
-    /// End of the last request to complete.
+    /// End of the last request to complete, but for those of the cool-down.
     pub(super) ended_ns: u64,
-    /// Replies whose last byte came after the warm-up and before the end of the plan, whenever
+    /// Replies whose last byte came in the measured time and before the end of the plan, whenever
     /// their requests were planned: the throughput of a server that is always behind.
     replies_in_schedule: u64,
     /// Replies among them with a status of 2xx or 3xx, because a refusal is a complete reply too.
     good_in_schedule: u64,
     each: bool,
     counts: [Counts; 2],
-    /// Distributions of the requests planned after the warm-up.
+    /// Distributions of the requests planned in the measured time.
     times: Distributions,
     /// Response times of the replies among them with a status of 2xx or 3xx.
     good_response: TimeHistogram,
@@ -56,15 +87,14 @@ pub(super) struct Recorder {
 impl Recorder {
     /// Creates an empty recorder, for the time before the run.
     pub(super) fn new() -> Self {
-        Self { end_ns: u64::MAX, plan_ends_ns: u64::MAX, ..Self::default() }
+        let phases = Phases { measured_ns: (0, u64::MAX), end_ns: u64::MAX, start_ns: 0 };
+        Self { phases, plan_ends_ns: u64::MAX, ..Self::default() }
     }
 
     /// Begins the run. Earlier counts are kept, since they are of connections that are still open.
-    /// Times are on the run's clock: the schedule lasts from `start_ns` to `end_ns`, the measured
-    /// time begins at `measure_from_ns`.
-    pub(super) fn begin(&mut self, start_ns: u64, measure_from_ns: u64, end_ns: u64, each: bool) {
-        (self.start_ns, self.measure_from_ns, self.each) = (start_ns, measure_from_ns, each);
-        (self.end_ns, self.plan_ends_ns, self.ended_ns) = (end_ns, end_ns, start_ns);
+    pub(super) fn begin(&mut self, phases: Phases, each: bool) {
+        (self.phases, self.each) = (phases, each);
+        (self.plan_ends_ns, self.ended_ns) = (phases.end_ns, phases.start_ns);
     }
 
     /// Returns the counts for an event planned for `planned_ns`.
@@ -78,7 +108,14 @@ impl Recorder {
     }
 
     fn is_measured(&self, planned_ns: u64) -> bool {
-        planned_ns >= self.measure_from_ns
+        self.phases.measures(planned_ns)
+    }
+
+    /// Records the end of a request.
+    fn note_end(&mut self, planned_ns: u64, now_ns: u64) {
+        if planned_ns < self.phases.measured_ns.1 {
+            self.ended_ns = now_ns;
+        }
     }
 
     /// Counts a start, and records its lag. The lag counts from `free_ns` at the earliest, when the
@@ -144,8 +181,8 @@ impl Recorder {
 
     /// Counts a complete reply.
     pub(super) fn replied(&mut self, timestamps: &Timestamps, request: RequestId, status: u16) {
-        self.ended_ns = timestamps.last_byte_ns;
-        let in_schedule = self.measure_from_ns <= timestamps.last_byte_ns
+        self.note_end(timestamps.planned_ns, timestamps.last_byte_ns);
+        let in_schedule = self.is_measured(timestamps.last_byte_ns)
             && timestamps.last_byte_ns < self.plan_ends_ns;
         self.replies_in_schedule += u64::from(in_schedule);
         self.good_in_schedule += u64::from(in_schedule && GOOD.contains(&status));
@@ -173,7 +210,7 @@ impl Recorder {
         kind: ErrorKind,
         now_ns: u64,
     ) {
-        self.ended_ns = now_ns;
+        self.note_end(timestamps.planned_ns, now_ns);
         self.counts_at(timestamps.planned_ns).errors.count(kind);
         self.sample(timestamps, request, Err(kind));
     }
@@ -183,7 +220,7 @@ impl Recorder {
             return;
         }
         // What did not happen stays 0, which no clock can show once the run has begun.
-        let since_start = |at_ns: u64| at_ns.saturating_sub(self.start_ns);
+        let since_start = |at_ns: u64| at_ns.saturating_sub(self.phases.start_ns);
         let timestamps = Timestamps {
             planned_ns: since_start(timestamps.planned_ns),
             started_ns: since_start(timestamps.started_ns),
@@ -229,12 +266,14 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures::config;
     use super::*;
 
     #[test]
     fn replies_of_the_schedule_are_those_that_come_in_it_whenever_they_were_planned() {
         let mut recorder = Recorder::new();
-        recorder.begin(100, 200, 300, false);
+        let phases = Phases { start_ns: 100, measured_ns: (200, 300), end_ns: 300 };
+        recorder.begin(phases, false);
         // Planned in the warm-up, before the end, and at the end.
         for (planned_ns, last_byte_ns) in [(110, 199), (110, 200), (250, 299), (250, 300)] {
             let timestamps = Timestamps { planned_ns, last_byte_ns, ..Timestamps::default() };
@@ -248,9 +287,28 @@ mod tests {
     }
 
     #[test]
+    fn the_cool_down_is_not_measured() {
+        let config = Config { duration_ns: 300, warmup_ns: 100, cooldown_ns: 100, ..config() };
+        let mut recorder = Recorder::new();
+        recorder.begin(Phases::new(0, &config), false);
+        // Planned in the measured time, answered in it and in the cool-down; planned in that.
+        for (planned_ns, last_byte_ns) in
+            [(150, 199), (150, 200), (199, 450), (200, 250), (290, 500)]
+        {
+            let timestamps = Timestamps { planned_ns, last_byte_ns, ..Timestamps::default() };
+            recorder.replied(&timestamps, RequestId(0), 200);
+        }
+        assert_eq!(recorder.ended_ns, 450);
+        let outcome = recorder.into_outcome();
+        assert_eq!((outcome.counts.replies, outcome.whole_run.replies), (3, 5));
+        assert_eq!((outcome.replies_in_schedule, outcome.times.response.count()), (1, 3));
+    }
+
+    #[test]
     fn a_plan_that_ends_before_its_schedule_has_no_replies_after_it() {
         let mut recorder = Recorder::new();
-        recorder.begin(0, 0, u64::MAX, false);
+        let phases = Phases { start_ns: 0, measured_ns: (0, u64::MAX), end_ns: u64::MAX };
+        recorder.begin(phases, false);
         recorder.plan_ends_ns = 300;
         for last_byte_ns in [299, 300, 5000] {
             let timestamps = Timestamps { planned_ns: 250, last_byte_ns, ..Timestamps::default() };

@@ -22,13 +22,17 @@ pub(super) struct SecondMeter {
     /// Start of the measured time, and the CPU share from then until nothing more was begun.
     measured_from_ns: u64,
     while_planned: Option<f64>,
+    /// True if the load goes on after the measured time, and the CPU time at its end.
+    has_cooldown: bool,
+    cpu_after: Option<Usage>,
     /// Largest number of connections open at once.
     pub(super) open_max: u64,
 }
 
 impl SecondMeter {
     /// Begins the first second at `measure_from_ns`, the end of the warm-up.
-    pub(super) fn begin(&mut self, measure_from_ns: u64) {
+    pub(super) fn begin(&mut self, measure_from_ns: u64, has_cooldown: bool) {
+        self.has_cooldown = has_cooldown;
         self.measure_from_ns = Some(measure_from_ns);
         self.ends_ns = measure_from_ns.saturating_add(SECOND_NS);
     }
@@ -43,10 +47,12 @@ impl SecondMeter {
         }
     }
 
-    /// Notes that nothing more is begun, the first time that it is called.
+    /// Notes that nothing more is begun that is measured, the first time that it is called.
     pub(super) fn end_plan(&mut self, now_ns: u64) {
         if self.while_planned.is_none() && self.measure_from_ns.is_none() {
-            let used_ns = total_ns(thread_usage()).saturating_sub(total_ns(self.cpu_before));
+            let usage = thread_usage();
+            self.cpu_after = self.has_cooldown.then_some(usage);
+            let used_ns = total_ns(usage).saturating_sub(total_ns(self.cpu_before));
             let passed_ns = now_ns.saturating_sub(self.measured_from_ns).max(1);
             // Of a shorter time the share says little.
             let is_long = passed_ns >= SECOND_NS / 2;
@@ -83,9 +89,9 @@ impl SecondMeter {
         self.ends_ns += SECOND_NS;
     }
 
-    /// Returns the CPU time since the warm-up.
+    /// Returns the CPU time since the warm-up, without that of the cool-down.
     pub(super) fn thread_cpu(&self) -> ThreadCpu {
-        let cpu = thread_usage();
+        let cpu = self.cpu_after.unwrap_or_else(thread_usage);
         ThreadCpu {
             user_ns: cpu.user_ns.saturating_sub(self.cpu_before.user_ns),
             system_ns: cpu.system_ns.saturating_sub(self.cpu_before.system_ns),

@@ -17,7 +17,7 @@ use super::clock::Clock;
 use super::exchange::{Context, Exchange};
 use super::message::{Message, ThreadReport};
 use super::pacer::Pacer;
-use super::recorder::Recorder;
+use super::recorder::{Phases, Recorder};
 use super::room::table;
 use super::second_meter::SecondMeter;
 use super::send_pacer::SocketId;
@@ -163,12 +163,11 @@ impl<'a, S: Stack> Worker<'a, S> {
     /// Drives the load from `start_ns` of the run's clock to the end, and reports the results.
     pub(super) fn drive(mut self, start_ns: u64, stop: &AtomicBool, out: &Sender<Message>) {
         let config = self.config;
-        let measure_from_ns = start_ns + config.warmup_ns;
-        let end_ns = start_ns.saturating_add(config.duration_ns);
-        self.context.recorder.begin(start_ns, measure_from_ns, end_ns, config.each);
-        self.meter.begin(measure_from_ns);
+        let phases = Phases::new(start_ns, config);
+        self.context.recorder.begin(phases, config.each);
+        self.meter.begin(phases.measured_ns.0, config.cooldown_ns > 0);
         self.meter.skip_warm_up(start_ns);
-        self.pacer.arrivals.begin(start_ns, end_ns, self.clock.now_ns());
+        self.pacer.arrivals.begin(start_ns, phases.end_ns, self.clock.now_ns());
         while !self.pacer.is_over(self.slots.taken()) && !stop.load(Ordering::Relaxed) {
             self.begin_due();
             self.context.recorder.plan_ends_ns = self.pacer.arrivals.ends_ns;
@@ -243,11 +242,11 @@ impl<'a, S: Stack> Worker<'a, S> {
         let recorder = &mut self.context.recorder;
         self.background.tick(now_ns, &mut self.stack, &mut self.buffer, recorder);
         self.send_parts(now_ns);
-        let end_ns = self.context.recorder.end_ns;
+        let Phases { measured_ns, end_ns, .. } = self.context.recorder.phases;
         if self.pacer.is_too_late(end_ns, now_ns) {
             self.skip(u64::MAX);
         }
-        if now_ns >= end_ns || self.pacer.has_nothing_to_begin() {
+        if now_ns >= measured_ns.1.min(end_ns) || self.pacer.has_nothing_to_begin() {
             self.meter.end_plan(now_ns);
         }
         if self.pacer.arrivals.is_over && now_ns >= end_ns {

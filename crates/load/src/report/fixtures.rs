@@ -146,6 +146,7 @@ pub(super) fn description(closed: bool) -> RunDescription {
         closed,
         duration_ns: 10_000 * MS,
         warmup_ns: 0,
+        cooldown_ns: 0,
         workload: "one-byte".into(),
         timeout_ns: 5_000 * MS,
         deadline_ns: 0,

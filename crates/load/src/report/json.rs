@@ -86,6 +86,7 @@ fn description(run: &RunReport<'_>) -> Value {
         "shapes": description.connections,
         "duration_s": seconds(description.duration_ns),
         "warmup_s": seconds(description.warmup_ns),
+        "cooldown_s": seconds(description.cooldown_ns),
         "timeout_s": seconds(description.timeout_ns),
         "deadline_s": (description.deadline_ns > 0).then(|| seconds(description.deadline_ns)),
         "threads": description.threads,

@@ -37,6 +37,8 @@ pub struct RunDescription {
     pub duration_ns: u64,
     /// Warm-up at the start of the schedule, which is not measured.
     pub warmup_ns: u64,
+    /// Cool-down at its end, which is not either.
+    pub cooldown_ns: u64,
     /// Name of the workload.
     pub workload: String,
     /// The longest wait without progress.

@@ -58,8 +58,10 @@ fn head(out: &mut String, run: &RunReport<'_>) -> Result {
     writeln!(out, "{}", description.command)?;
     let label = if description.closed { "Closed loop" } else { "Open loop" };
     write!(out, "{label}: {}, {} s", description.arrivals, seconds(description.duration_ns))?;
-    if description.warmup_ns > 0 {
-        write!(out, " of which {} s warm-up", seconds(description.warmup_ns))?;
+    let parts = [(description.warmup_ns, "warm-up"), (description.cooldown_ns, "cool-down")];
+    let named = parts.iter().filter(|(length_ns, _)| *length_ns > 0);
+    for ((length_ns, part), word) in named.zip([" of which", " and"]) {
+        write!(out, "{word} {} s {part}", seconds(*length_ns))?;
     }
     write!(
         out,

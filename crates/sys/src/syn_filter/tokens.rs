@@ -86,8 +86,8 @@ struct Maps {
     dropped: Option<OwnedFd>,
 }
 
-/// Indices of the numbers in the page. A filter may be of an earlier build's process, whose page has
-/// fewer, so that others come at the end.
+/// Indices of the numbers in the page. A filter may be of an earlier build's process, whose page
+/// has fewer, so that others come at the end.
 mod number {
     pub(super) const LIMIT: usize = 0;
     pub(super) const RESERVE: usize = 1;
@@ -432,7 +432,7 @@ fn read_source(asm: &mut Assembler, (at, bytes): (i32, i32), mask: u64, decide: 
     asm.op(Op::And, Reg::R1, Reg::R2);
 }
 
-/// Determines whether this SYN was dropped before, if some tokens are for others. The one that comes
+/// Determines whether this SYN was dropped before, if some tokens are for others. One that comes
 /// again has the source, the port and the sequence number of the first (RFC 9293 section 3.10.8).
 fn recognize_syn(asm: &mut Assembler, dropped: BorrowedFd<'_>, tcp_at: i32) {
     let (known, first) = (asm.label(), asm.label());

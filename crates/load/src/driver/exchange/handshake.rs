@@ -3,7 +3,7 @@
 use std::io;
 
 use super::super::action::{Action, Interest, connect_error_kind};
-use super::super::recorder::HandshakeDone;
+use super::super::recorder::{HandshakeDone, UNPLANNED};
 use super::super::stream::{Handshake, HandshakeFailure};
 use super::{Context, Exchange, State};
 use crate::measure::ErrorKind;
@@ -34,7 +34,7 @@ impl Exchange {
         };
         let has_session = self.has_session();
         // Ahead of the first session it is the run's, not one of its warm-up.
-        let planned_ns = if has_session { self.clocks.planned_ns } else { u64::MAX };
+        let planned_ns = if has_session { self.clocks.planned_ns } else { UNPLANNED };
         if self.state == State::Connecting && progress.is_connected {
             self.state = State::Handshaking;
             self.connected_ns = tried_ns;

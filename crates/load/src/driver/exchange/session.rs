@@ -41,7 +41,7 @@ impl Exchange {
         now_ns: u64,
         context: &mut Context<'_>,
     ) -> Action {
-        if now_ns >= context.recorder.end_ns {
+        if now_ns >= context.recorder.phases.end_ns {
             return self.end(SocketUse::Close);
         }
         self.begin_group(planned_ns, now_ns, context)
@@ -96,7 +96,7 @@ impl Exchange {
         let Some(step) = self.session.steps.get(self.answered as usize) else {
             return self.end_session(now_ns, usable, context);
         };
-        if now_ns >= context.recorder.end_ns {
+        if now_ns >= context.recorder.phases.end_ns {
             return self.end(SocketUse::Close);
         }
         self.state = State::Thinking;

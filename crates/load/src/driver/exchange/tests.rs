@@ -3,6 +3,7 @@
 use std::io::ErrorKind as IoError;
 
 use super::super::fixtures::{S, config};
+use super::super::recorder::Phases;
 use super::super::stream::{Handshake, HandshakeFailure};
 use super::*;
 use crate::measure::{Counts, RunOutcome};
@@ -26,7 +27,7 @@ struct Stepped<'a> {
 impl<'a> Stepped<'a> {
     fn new(config: &'a Config) -> Self {
         let mut recorder = Recorder::new();
-        recorder.begin(0, 0, config.duration_ns, false);
+        recorder.begin(Phases::new(0, config), false);
         let first_bytes = super::super::send_pacer::SendPacer::new(config.send_rate).first_bytes;
         let context = Context { config, recorder, first_bytes };
         let (exchange, scratch) = (Exchange::default(), Vec::new());

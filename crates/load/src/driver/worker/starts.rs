@@ -108,6 +108,7 @@ mod tests {
 
     use super::super::super::clock::Clock;
     use super::super::super::fixtures::{S, config};
+    use super::super::super::recorder::Phases;
     use super::super::super::stack::kernel::KernelStack;
     use super::super::Limits;
     use super::*;
@@ -142,7 +143,9 @@ mod tests {
         let stack = KernelStack::new().unwrap();
         let mut worker = Worker::new(&config, 0, Clock::new(), limits, stack).unwrap();
         let start_ns = worker.clock.now_ns();
-        worker.context.recorder.begin(start_ns, start_ns, start_ns + S, true);
+        let end_ns = start_ns + S;
+        let phases = Phases { start_ns, measured_ns: (start_ns, end_ns), end_ns };
+        worker.context.recorder.begin(phases, true);
         worker.pacer.arrivals.begin(start_ns, start_ns + S, start_ns);
         assert!(worker.begin_one(start_ns));
         let [sample] = worker.context.recorder.take_samples()[..] else { panic!("no request") };
