@@ -1,11 +1,13 @@
 //! Upstreams and routes from the configuration file, and the health of their servers.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -179,6 +181,52 @@ fn a_server_that_takes_long_for_a_reply_has_a_connection_for_each_request() {
         let told: Vec<bool> = origin.received().iter().map(is_told).collect();
         assert_eq!(told, [&[false][..], &[true; 9]].concat());
         assert_eq!(origin.connections(), 10);
+    }
+}
+
+/// Starts a server of one process, which serves a connection to its end before it accepts another:
+/// it answers the first request at once and each other one after 20 ms, `count` in all.
+fn one_process(count: usize) -> (SocketAddr, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = move || {
+        let mut served = 0;
+        while served < count {
+            let mut conn = BufReader::new(listener.accept().unwrap().0);
+            loop {
+                let mut head = String::new();
+                while !head.ends_with("\r\n\r\n") && conn.read_line(&mut head).unwrap() > 0 {}
+                if head.is_empty() {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(if served == 0 { 0 } else { 20 }));
+                served += 1;
+                conn.get_mut().write_all(&reply(b"served")).unwrap();
+                if head.to_ascii_lowercase().contains("connection: close") {
+                    break;
+                }
+            }
+        }
+    };
+    (address, thread::spawn(serve))
+}
+
+/// A connection that was kept while it seemed worth it would have the only process wait for it.
+#[test]
+fn connections_kept_before_are_closed_once_none_are_kept_any_more() {
+    let is_meant = |setup: &&Setup| ["loop", "ring"].contains(&setup.arch.spelling);
+    for setup in forwarders(WEIR).iter().filter(is_meant) {
+        let (address, origin) = one_process(60);
+        let url = format!("http://{address}");
+        let server = setup.proxy(&[&url], &["--workers", "1", "--keep-idle", "auto"]);
+        let mut client = server.connect();
+        for nth in 0..60 {
+            assert_eq!(client.get("/").text(), "served", "{} {nth}", setup.name);
+        }
+        let stats = server.stop_cleanly().stats()["total"].clone();
+        assert!(stats["upstream_reused"].as_u64() > Some(0), "{}", setup.name);
+        assert!(stats["upstream_connects"].as_u64() > Some(10), "{}", setup.name);
+        origin.join().unwrap();
     }
 }
 

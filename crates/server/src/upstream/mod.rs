@@ -275,8 +275,10 @@ impl Upstreams {
         }
         if self.search_ns <= now_ns {
             self.search_ns = now_ns + SEARCH_NS;
-            for (upstream, config) in self.config.upstreams.iter().enumerate() {
-                self.sockets.close_older(upstream, now_ns.saturating_sub(config.idle_ns));
+            for upstream in 0..self.config.upstreams.len() {
+                self.close_unkept(upstream);
+                let idle_ns = self.config.upstreams[upstream].idle_ns;
+                self.sockets.close_older(upstream, now_ns.saturating_sub(idle_ns));
             }
         }
     }
@@ -299,6 +301,7 @@ impl Upstreams {
         let mut last = io::Error::from(io::ErrorKind::NotConnected);
         let mut tried = Vec::new();
         let unlooked_ns = (reuse == Reuse::Repeatable).then_some(now_ns);
+        self.close_unkept(upstream);
         for _ in 0..self.config.upstreams[upstream].servers.len() {
             let server = self.shared.choose(upstream, &tried, shared_ns);
             if reuse != Reuse::Never
@@ -360,6 +363,14 @@ impl Upstreams {
         decided.unwrap_or_else(|| self.shared.pace(upstream).keeps())
     }
 
+    /// Closes the idle connections to an upstream to which none are kept any more. Each may have a
+    /// process to itself, which waits on it for a request while others wait for a process.
+    fn close_unkept(&mut self, upstream: usize) {
+        if self.has_pace(upstream) && !self.keeps(upstream) {
+            self.sockets.close_older(upstream, u64::MAX);
+        }
+    }
+
     /// Returns whether the pace of an upstream's servers decides whether connections are kept.
     fn has_pace(&self, upstream: usize) -> bool {
         self.config.upstreams[upstream].keeps().is_none()
@@ -401,7 +412,7 @@ impl Upstreams {
         let Some((upstream, server)) = self.sockets.server_of(slot) else { return };
         self.shared.end(upstream, server);
         let idle_max = self.config.upstreams[upstream].keep_idle.count_max();
-        if keep && self.sockets.idle(upstream, server) < idle_max {
+        if keep && self.keeps(upstream) && self.sockets.idle(upstream, server) < idle_max {
             self.sockets.keep(slot, now_ns);
         } else {
             self.sockets.close(slot);
