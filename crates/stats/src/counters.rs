@@ -243,7 +243,7 @@ counters! {
     upstream_stale Sum "requests refused with 503 after the delay target, without a place",
     upstream_excess Sum "requests refused with 503 because too many waited for a place",
     upstream_syn_dropped Sum "connection requests dropped as too many waited for the only upstream",
-    upstream_syn_dropped_again Sum "of these, those that had been dropped before and came again",
+    upstream_syn_dropped_again Sum "SYNs dropped for the only upstream that were dropped before",
     upstream_departed Sum "requests whose client had gone before their reply began",
     upstream_limit Latest "maximum number of requests in flight at all upstreams, as of now",
     upstream_in_flight Latest "requests in flight at all upstreams as of now",
