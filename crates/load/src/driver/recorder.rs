@@ -272,8 +272,8 @@ mod tests {
     #[test]
     fn replies_of_the_schedule_are_those_that_come_in_it_whenever_they_were_planned() {
         let mut recorder = Recorder::new();
-        let phases = Phases { start_ns: 100, measured_ns: (200, 300), end_ns: 300 };
-        recorder.begin(phases, false);
+        let config = Config { duration_ns: 200, warmup_ns: 100, ..config() };
+        recorder.begin(Phases::new(100, &config), false);
         // Planned in the warm-up, before the end, and at the end.
         for (planned_ns, last_byte_ns) in [(110, 199), (110, 200), (250, 299), (250, 300)] {
             let timestamps = Timestamps { planned_ns, last_byte_ns, ..Timestamps::default() };
@@ -307,8 +307,8 @@ mod tests {
     #[test]
     fn a_plan_that_ends_before_its_schedule_has_no_replies_after_it() {
         let mut recorder = Recorder::new();
-        let phases = Phases { start_ns: 0, measured_ns: (0, u64::MAX), end_ns: u64::MAX };
-        recorder.begin(phases, false);
+        let config = Config { duration_ns: u64::MAX, ..config() };
+        recorder.begin(Phases::new(0, &config), false);
         recorder.plan_ends_ns = 300;
         for last_byte_ns in [299, 300, 5000] {
             let timestamps = Timestamps { planned_ns: 250, last_byte_ns, ..Timestamps::default() };

@@ -366,7 +366,7 @@ impl Upstreams {
     /// Closes the idle connections to an upstream to which none are kept any more. Each may have a
     /// process to itself, which waits on it for a request while others wait for a process.
     fn close_unkept(&mut self, upstream: usize) {
-        if self.has_pace(upstream) && !self.keeps(upstream) {
+        if !self.keeps(upstream) {
             self.sockets.close_older(upstream, u64::MAX);
         }
     }

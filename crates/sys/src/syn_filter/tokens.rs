@@ -258,7 +258,7 @@ mod stack {
     pub(super) const SYN: i16 = -72;
 }
 
-/// What is known of a SYN: nothing, that it is the first, or that it was dropped before.
+/// Knowledge of a SYN: none, that it is the first, or that it was dropped before.
 mod attempt {
     pub(super) const UNKNOWN: i32 = 0;
     pub(super) const FIRST: i32 = 1;
