@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An epoch that outlasts any test.
 const RULES: Rules =
-    Rules { burst: 4, addresses_counted_max: 8, epoch_bits: 50, dropped_max: 1024 };
+    Rules { burst: 4, addresses_counted_max: 8, epoch_bits: 50, dropped_max: 2048 };
 
 /// Interval between admitted SYNs, nanoseconds, so long that no bucket fills during a test.
 const LONG_NS: u64 = 1_000_000_000_000;
@@ -212,6 +212,26 @@ fn some_tokens_are_for_syns_that_were_not_dropped_before() {
         assert!((0..3).all(|_| listener.passes(None, &mut kept)));
         assert!(!listener.passes(None, &mut kept));
     });
+}
+
+#[test]
+fn the_latest_dropped_syns_are_known_when_the_map_is_full_of_others() {
+    let Some(listener) = Guarded::open("127.0.0.1:0") else { return };
+    listener.filter.set(Tokens { limit: 0, reserve: 0, share_ns: 0, for_first: 3 });
+    // All come twice, and the last find the map full.
+    let count = 450;
+    let known = [count; 6].map(|count| {
+        let before = listener.filter.counts();
+        let mut clients = Vec::new();
+        assert!((0..count).all(|_| !listener.passes(None, &mut clients)));
+        let until = Instant::now() + PATIENCE;
+        while listener.filter.counts().dropped < before.dropped + 2 * count {
+            assert!(Instant::now() < until, "the SYNs did not come again");
+            sleep(Duration::from_millis(1));
+        }
+        listener.filter.counts().dropped_again - before.dropped_again
+    });
+    assert!(known.iter().all(|known| *known >= count), "{known:?}");
 }
 
 #[test]

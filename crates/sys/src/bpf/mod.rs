@@ -53,6 +53,8 @@ pub mod helper {
     pub const MAP_LOOKUP: i32 = 1;
     /// `map_update_elem(map, key, value, flags)`.
     pub const MAP_UPDATE: i32 = 2;
+    /// `map_delete_elem(map, key)`.
+    pub const MAP_DELETE: i32 = 3;
     /// `ktime_get_ns()`: the monotonic clock.
     pub const KTIME_NS: i32 = 5;
     /// `skb_load_bytes_relative(skb, offset, to, len, header)`: 0, or an error.

@@ -454,6 +454,9 @@ fn recognize_syn(asm: &mut Assembler, dropped: BorrowedFd<'_>, tcp_at: i32) {
     asm.call(helper::MAP_LOOKUP);
     asm.op_imm(Op::Mov, Reg::R1, attempt::FIRST);
     asm.jump_if_imm(Cmp::Eq, Reg::R0, 0, first);
+    // An entry that was found outlives later ones in a full map: if dropped again, it is a new one.
+    find_on_stack(asm, dropped, stack::SYN);
+    asm.call(helper::MAP_DELETE);
     asm.op_imm(Op::Mov, Reg::R1, attempt::AGAIN);
     asm.place(first);
     asm.store(Size::Dw, Reg::R10, stack::ATTEMPT, Reg::R1);
@@ -613,7 +616,6 @@ fn remember(asm: &mut Assembler, syns: BorrowedFd<'_>, dropped: bpf::Label) {
     asm.jump_if_imm(Cmp::Eq, Reg::R5, attempt::UNKNOWN, dropped);
     asm.jump_if_imm(Cmp::Eq, Reg::R5, attempt::FIRST, first);
     count_one(asm, number::DROPPED_AGAIN);
-    asm.jump(dropped);
     asm.place(first);
     insert(asm, syns, stack::SYN);
 }
