@@ -341,3 +341,33 @@ fn clients_whose_syns_were_dropped_are_served_once_a_flood_has_ended() {
         assert!(waited > 300, "{seed}: {waited}");
     }
 }
+
+/// Returns a server that can do 500 requests a second, in a flood of clients as above.
+fn many_workers(workers: usize, service: Service, overload: f64, seed: u64) -> Backend {
+    let backend = Backend::new(workers, service, workers as f64 * 2e6, overload);
+    let (patience_ns, retransmission) = (2 * SECOND_NS, Some(Retransmission::Behind));
+    let duration_ns = 30 * SECOND_NS;
+    Backend { patience_ns, retransmission, duration_ns, sheds: true, seed, ..backend }
+}
+
+#[test]
+fn new_clients_have_the_many_places_that_become_free_at_once() {
+    // With the 99th percentiles of the laws, in means.
+    let laws = LAWS.into_iter().zip([1.0, 100_f64.ln(), 10.8]);
+    let kinds = laws.flat_map(|law| [2, 8, 64].map(|workers| (workers, law)));
+    let floods = || [3.0, 4.0, 10.0].into_iter().flat_map(|n| seeds(3).map(move |seed| (n, seed)));
+    for (workers, (service, p99)) in kinds {
+        let at_most_ms = 100.0 + 2.0 * 2.0 * workers as f64 * p99;
+        for (overload, seed) in floods() {
+            let backend = many_workers(workers, service, overload, seed);
+            let [with, without] =
+                [true, false].map(|sheds| run(&Backend { sheds, ..backend.clone() }));
+            let case = format!("{workers} {service:?} {overload} {seed}");
+            let share = answered(&with[FOUND_S..]) / answered(&without[FOUND_S..]);
+            assert!(share >= 0.999, "{case}: {share}");
+            let response_ms = p99_ms(&with[FOUND_S..]);
+            assert!(response_ms <= at_most_ms, "{case}: {response_ms} ms, at most {at_most_ms}");
+            assert_eq!(sums(&with)[2], 0, "{case}: a first SYN was dropped while a place was free");
+        }
+    }
+}

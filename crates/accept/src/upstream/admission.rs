@@ -16,11 +16,6 @@ const RECENT_PART: u64 = 20;
 /// Completions over which their rate is averaged.
 const RATE_COMPLETIONS: f64 = 64.0;
 
-/// Divisor of the number that may wait: from this part of it on, an upstream is contended. Where
-/// the newest goes first, those that come on top of what is served wait for the delay target, and
-/// are refused: a quarter more than is served keeps the queue a quarter full.
-const CONTENDED_PART: usize = 8;
-
 /// A request's place in the queue, by which it is withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(Class, Serial);
@@ -77,15 +72,8 @@ pub struct Load {
     pub waiting: usize,
     /// Requests that may wait.
     pub waiting_allowed: usize,
-}
-
-impl Load {
-    /// Returns whether an eighth of those wait that may, so that no place is free, nor will be
-    /// before one of them has it.
-    #[must_use]
-    pub fn is_contended(&self) -> bool {
-        self.waiting > 0 && self.waiting >= self.waiting_allowed.div_ceil(CONTENDED_PART)
-    }
+    /// Requests that may be in flight beside those that are.
+    pub free_places: usize,
 }
 
 /// Admission of requests to one server, for all loops together. `T` says whose a request is.
@@ -305,6 +293,7 @@ impl<T> Admission<T> {
             refused: self.refused.iter().sum(),
             waiting: self.waiting(),
             waiting_allowed: self.waiting_allowed(),
+            free_places: self.policy.limit().saturating_sub(self.in_flight),
         }
     }
 

@@ -4,13 +4,18 @@
 //! A refusal costs the proxy a connection and a reply, and where the upstream is on the same
 //! machine, the upstream pays for it. So once refusals are the greater part of what the proxy does,
 //! SYNs are dropped before anything is spent on them. Requests wait for the upstream all the while:
-//! for each that leaves it, a little more than one connection comes in, and while too few wait
-//! ([`Load::is_contended`]), all do. No place is ever free while a SYN is dropped.
+//! for each that leaves it, a little more than one connection comes in, and while too few wait, all
+//! do. No new client's SYN is ever dropped while a place is free.
+//!
+//! Many places become free at once where service times are alike, or when more requests may be in
+//! flight than before. As many must wait by then as there will be places; how many that is shows
+//! when the queue has run dry.
 //!
 //! A client whose SYN was dropped sends it again after a second (RFC 6298 section 2). It comes
 //! behind those that send their first, as the oldest of a queue that is late does: otherwise many
 //! of those that are served would be clients of a second ago, and as many new ones would be put
-//! off for a second in their turn.
+//! off for a second in their turn. So it waits, too, for the few milliseconds in which new clients
+//! take the places that have just become free.
 //!
 //! This is for a listener of which every request needs the upstream. Where there is also something
 //! else to be had, such as a file, nobody knows before the request what a connection is for.
@@ -32,8 +37,25 @@ const BEGIN_RATIO: f64 = 1.5;
 /// the queue to run dry when a connection brings no request.
 const LET_IN: f64 = 1.25;
 
-/// Number of connections that may come in at once, if none has for a while.
+/// Minimum number of connections that may come in at once, if none has for a while. It is as many
+/// as may still wait, if that is more.
 const BURST: f64 = 8.0;
+
+/// Divisor of the number that may wait: so many are to wait at least. Where the newest goes first,
+/// those that come on top of what is served wait for the delay target, and are refused: a quarter
+/// more than is served keeps the queue a quarter full.
+const TO_WAIT_PART: usize = 8;
+
+/// Divisor of the number that is to wait, by which it becomes less in a window.
+const DECAY_PART: usize = 8;
+
+/// Time for which a place has been free before retransmitted SYNs pass like any other, nanoseconds.
+/// In a flood, new clients come to take it sooner.
+const FREE_NS: u64 = 25_000_000;
+
+/// Time for which new clients have left a burst unused, or nobody waited, before a retransmitted
+/// SYN passes, nanoseconds.
+const UNUSED_NS: u64 = 100_000_000;
 
 /// Counts of the filter in front of a listener, since any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +91,14 @@ pub struct Shedding {
     ended: u64,
     /// SYNs that may pass in total; that of the last look while all may.
     limit: f64,
+    /// Number of requests that are to wait: while fewer do, all first SYNs pass.
+    to_wait: usize,
+    /// That number when one waited last.
+    to_wait_dry: usize,
+    /// Time at which no place was free last.
+    full_ns: u64,
+    /// Time at which requests last waited and new clients had used up the burst.
+    used_up_ns: u64,
 }
 
 impl Shedding {
@@ -85,6 +115,10 @@ impl Shedding {
             dropped_then: 0,
             ended: 0,
             limit: 0.0,
+            to_wait: 0,
+            to_wait_dry: 0,
+            full_ns: 0,
+            used_up_ns: 0,
         }
     }
 
@@ -109,19 +143,42 @@ impl Shedding {
     pub fn limits(&mut self, now_ns: u64, load: &Load, syns: FilteredSyns) -> Option<SynLimits> {
         self.judge(now_ns, load, syns);
         let ended = load.ended.saturating_sub(std::mem::replace(&mut self.ended, load.ended));
-        if !self.is_active || load.waiting == 0 {
-            self.limit = syns.passed as f64;
+        let passed = syns.passed as f64;
+        if !self.is_active {
+            self.limit = passed;
             return None;
         }
-        let more = LET_IN * ended as f64 / self.listeners as f64;
-        let passed = syns.passed as f64;
-        self.limit = (self.limit + more).clamp(passed, passed + BURST);
-        let limit = self.limit as u64;
+        self.adapt(load);
+        if load.waiting > 0 && self.limit < passed + BURST {
+            self.used_up_ns = now_ns;
+        }
+        if load.free_places == 0 {
+            self.full_ns = now_ns;
+        } else if now_ns >= self.full_ns.saturating_add(FREE_NS) {
+            self.limit = passed;
+            return None;
+        }
+        let each = |count: f64| count / self.listeners as f64;
+        let room = load.waiting_allowed.saturating_sub(load.waiting);
+        let burst = each(room as f64).max(BURST);
+        self.limit = (self.limit + each(LET_IN * ended as f64)).clamp(passed, passed + burst);
+        let is_unused = now_ns >= self.used_up_ns.saturating_add(UNUSED_NS);
         Some(SynLimits {
-            first: if load.is_contended() { limit } else { u64::MAX },
-            // A whole burst is to be had only where few come for the first time.
-            retransmitted: limit.saturating_sub(BURST as u64 - 1),
+            first: if load.waiting >= self.to_wait { self.limit as u64 } else { u64::MAX },
+            retransmitted: if is_unused { syns.passed + 1 } else { 0 },
         })
+    }
+
+    /// Adapts the number of requests that are to wait: more when the queue has run dry, by the
+    /// places left free, and fewer by and by.
+    fn adapt(&mut self, load: &Load) {
+        if load.waiting > 0 {
+            self.to_wait_dry = self.to_wait;
+        } else {
+            self.to_wait = self.to_wait.max(self.to_wait_dry + load.free_places);
+        }
+        let least = load.waiting_allowed.div_ceil(TO_WAIT_PART).max(1);
+        self.to_wait = self.to_wait.clamp(least, load.waiting_allowed.max(least));
     }
 
     /// Compares what is refused with what the upstream does.
@@ -139,6 +196,7 @@ impl Shedding {
             let is_bounded = load.waiting_allowed < usize::MAX;
             is_bounded && refused >= REFUSED_MIN && refused as f64 > BEGIN_RATIO * ended
         };
+        self.to_wait -= self.to_wait / DECAY_PART;
         (self.since_ns, self.load_then, self.dropped_then) = (now_ns, *load, syns.dropped);
     }
 }
@@ -150,7 +208,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn load(ended: u64, refused: u64, waiting: usize) -> Load {
-        Load { ended, refused, waiting, waiting_allowed: 20 }
+        Load { ended, refused, waiting, waiting_allowed: 20, free_places: 0 }
     }
 
     /// Returns the limits of first SYNs and of retransmitted ones.
@@ -161,11 +219,12 @@ mod tests {
 
     type Limits = Option<(u64, u64)>;
 
-    /// Returns one that is active, at a second, with a hundred requests and a thousand refusals.
+    /// Returns one that is active, at a second, with a hundred requests and a thousand refusals,
+    /// whose burst new clients have used up.
     fn active() -> Shedding {
         let mut shedding = Shedding::new(1, 1);
         let began = limits(&mut shedding, 1000, load(100, 1000, 20), FilteredSyns::default());
-        assert_eq!(began, Some((8, 1)));
+        assert_eq!(began, Some((8, 0)));
         shedding
     }
 
@@ -199,31 +258,76 @@ mod tests {
     }
 
     #[test]
-    fn retransmitted_ones_pass_while_a_whole_burst_is_to_be_had() {
+    fn as_many_come_in_at_once_as_may_still_wait() {
+        let mut shedding = active();
+        let syns = FilteredSyns { passed: 8, dropped: 100 };
+        assert_eq!(limits(&mut shedding, 1001, load(180, 1000, 3), syns), Some((8 + 17, 0)));
+        assert_eq!(limits(&mut shedding, 1002, load(180, 1000, 10), syns), Some((8 + 10, 0)));
+    }
+
+    #[test]
+    fn retransmitted_ones_pass_once_new_ones_have_left_a_burst_unused() {
         let mut shedding = active();
         let mut syns = FilteredSyns { passed: 8, dropped: 100 };
-        let mut retransmitted = |at_ms, ended, waiting, syns| {
-            limits(&mut shedding, at_ms, load(ended, 1000, waiting), syns).map(|(_, limit)| limit)
+        let mut retransmitted = |at_ms, ended, syns| {
+            limits(&mut shedding, at_ms, load(ended, 1000, 20), syns).map(|(_, limit)| limit)
         };
-        // Five of eight; then eight, of which the first to come takes one.
-        assert!(retransmitted(1001, 104, 20, syns) < Some(syns.passed));
-        assert_eq!(retransmitted(1002, 508, 20, syns), Some(syns.passed + 1));
+        assert_eq!(retransmitted(1001, 500, syns), Some(0));
+        assert_eq!(retransmitted(1100, 500, syns), Some(0));
+        assert_eq!(retransmitted(1101, 500, syns), Some(syns.passed + 1));
         syns.passed += 1;
-        assert_eq!(retransmitted(1003, 508, 20, syns), Some(syns.passed));
-        // So too while few wait, and never while none does.
-        assert_eq!(retransmitted(1004, 508, 1, syns), Some(syns.passed));
-        assert_eq!(retransmitted(1005, 508, 0, syns), None);
+        assert_eq!(retransmitted(1102, 500, syns), Some(0));
+    }
+
+    #[test]
+    fn all_pass_once_a_place_has_been_free_for_a_while() {
+        let mut shedding = active();
+        let syns = FilteredSyns { passed: 8, dropped: 100 };
+        let free = Load { free_places: 1, ..load(100, 1000, 0) };
+        assert_eq!(limits(&mut shedding, 1024, free, syns), Some((u64::MAX, 0)));
+        assert_eq!(limits(&mut shedding, 1025, free, syns), None);
+        assert_eq!(limits(&mut shedding, 1026, load(100, 1000, 0), syns), Some((u64::MAX, 0)));
     }
 
     #[test]
     fn all_first_ones_pass_while_few_wait() {
         let mut shedding = active();
-        let syns = FilteredSyns { passed: 8, dropped: 100 };
-        assert_eq!(limits(&mut shedding, 1001, load(104, 1000, 2), syns), Some((u64::MAX, 6)));
-        assert_eq!(limits(&mut shedding, 1001, load(104, 1000, 0), syns), None);
-        let syns = FilteredSyns { passed: 40, dropped: 100 };
-        assert_eq!(limits(&mut shedding, 1002, load(104, 1000, 3), syns), Some((40, 33)));
-        assert!(!Load::default().is_contended());
+        let mut first = |waiting, passed| {
+            let syns = FilteredSyns { passed, dropped: 100 };
+            limits(&mut shedding, 1001, load(104, 1000, waiting), syns).map(|(first, _)| first)
+        };
+        assert_eq!(first(2, 8), Some(u64::MAX));
+        assert_eq!(first(3, 40), Some(40));
+    }
+
+    #[test]
+    fn more_are_to_wait_by_the_places_that_were_left_free() {
+        let mut shedding = active();
+        let mut first = |waiting, free_places| {
+            let load = Load { free_places, ..load(100, 1000, waiting) };
+            limits(&mut shedding, 1001, load, FilteredSyns::default()).map(|(first, _)| first)
+        };
+        assert_eq!(first(3, 0), Some(8));
+        // They were five at most; all that may wait are never exceeded.
+        for free_places in [0, 2, 5, 1] {
+            assert_eq!(first(0, free_places), Some(u64::MAX));
+        }
+        assert_eq!((first(7, 0), first(8, 0)), (Some(u64::MAX), Some(8)));
+        first(0, 40);
+        assert_eq!((first(19, 0), first(20, 0)), (Some(u64::MAX), Some(8)));
+    }
+
+    #[test]
+    fn fewer_are_to_wait_by_and_by() {
+        let mut shedding = active();
+        let mut first = |at_ms, waiting, free_places| {
+            let load = Load { free_places, ..load(100, at_ms, waiting) };
+            limits(&mut shedding, at_ms, load, FilteredSyns::default()).map(|(first, _)| first)
+        };
+        assert_eq!((first(1001, 0, 40), first(1002, 19, 0)), (Some(u64::MAX), Some(u64::MAX)));
+        // Of the 20 that may wait, an eighth less each second.
+        assert_eq!((first(2000, 18, 0), first(2001, 17, 0)), (Some(8), Some(u64::MAX)));
+        assert_eq!((first(3000, 16, 0), first(3001, 15, 0)), (Some(8), Some(u64::MAX)));
     }
 
     #[test]
@@ -241,6 +345,6 @@ mod tests {
         let mut shedding = Shedding::new(2, 2);
         shedding.limits(1000 * MS, &load(100, 1000, 20), FilteredSyns::default());
         let syns = FilteredSyns { passed: 8, dropped: 0 };
-        assert_eq!(limits(&mut shedding, 1001, load(116, 1000, 20), syns), Some((13, 6)));
+        assert_eq!(limits(&mut shedding, 1001, load(116, 1000, 20), syns), Some((13, 0)));
     }
 }

@@ -33,7 +33,8 @@ pub struct Second {
     pub refused: u64,
     /// SYNs dropped.
     pub dropped: u64,
-    /// SYNs dropped while a place was free, or none waited for one; among the others.
+    /// SYNs dropped while a place was free, or none waited for one; among the others. Where those
+    /// that come again pass by a limit of their own, they are not counted here.
     pub dropped_idle: u64,
     /// Requests refused by the server itself.
     pub server_refused: u64,
@@ -122,6 +123,7 @@ impl Run<'_> {
         }
         let (in_flight, limit) = (self.admission.in_flight(), self.admission.limit());
         let is_idle = in_flight < limit || self.admission.waiting() == 0;
+        let is_idle = is_idle && !self.syns.is_behind(syn);
         let second = self.second(now_ns);
         second.dropped += 1;
         second.dropped_idle += u64::from(is_idle);

@@ -57,10 +57,14 @@ impl Syns {
         self.limits = self.shedding.limits(now_ns, load, self.counts);
     }
 
+    /// Returns whether one passes by the limit of those that come again.
+    pub(super) fn is_behind(&self, syn: Syn) -> bool {
+        syn.sent_ns > syn.first_ns && self.retransmission == Some(Retransmission::Behind)
+    }
+
     /// Returns whether one passes.
     pub(super) fn admits(&mut self, syn: Syn) -> bool {
-        let is_behind =
-            syn.sent_ns > syn.first_ns && self.retransmission == Some(Retransmission::Behind);
+        let is_behind = self.is_behind(syn);
         let limit = |limits: SynLimits| if is_behind { limits.retransmitted } else { limits.first };
         if self.limits.is_none_or(|limits| self.counts.passed < limit(limits)) {
             self.counts.passed += 1;
