@@ -22,8 +22,7 @@ pub(super) struct SecondMeter {
     /// Start of the measured time, and the CPU share from then until nothing more was begun.
     measured_from_ns: u64,
     while_planned: Option<f64>,
-    /// True if the load goes on after the measured time, and the CPU time at its end.
-    has_cooldown: bool,
+    /// CPU time at the end of the measured time, if the load goes on after it.
     cpu_after: Option<Usage>,
     /// Largest number of connections open at once.
     pub(super) open_max: u64,
@@ -31,8 +30,7 @@ pub(super) struct SecondMeter {
 
 impl SecondMeter {
     /// Begins the first second at `measure_from_ns`, the end of the warm-up.
-    pub(super) fn begin(&mut self, measure_from_ns: u64, has_cooldown: bool) {
-        self.has_cooldown = has_cooldown;
+    pub(super) fn begin(&mut self, measure_from_ns: u64) {
         self.measure_from_ns = Some(measure_from_ns);
         self.ends_ns = measure_from_ns.saturating_add(SECOND_NS);
     }
@@ -48,10 +46,11 @@ impl SecondMeter {
     }
 
     /// Notes that nothing more is begun that is measured, the first time that it is called.
-    pub(super) fn end_plan(&mut self, now_ns: u64) {
+    /// `goes_on`: a cool-down follows.
+    pub(super) fn end_plan(&mut self, now_ns: u64, goes_on: bool) {
         if self.while_planned.is_none() && self.measure_from_ns.is_none() {
             let usage = thread_usage();
-            self.cpu_after = self.has_cooldown.then_some(usage);
+            self.cpu_after = goes_on.then_some(usage);
             let used_ns = total_ns(usage).saturating_sub(total_ns(self.cpu_before));
             let passed_ns = now_ns.saturating_sub(self.measured_from_ns).max(1);
             // Of a shorter time the share says little.

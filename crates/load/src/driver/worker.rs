@@ -165,7 +165,7 @@ impl<'a, S: Stack> Worker<'a, S> {
         let config = self.config;
         let phases = Phases::new(start_ns, config);
         self.context.recorder.begin(phases, config.each);
-        self.meter.begin(phases.measured_ns.0, config.cooldown_ns > 0);
+        self.meter.begin(phases.measured_ns.0);
         self.meter.skip_warm_up(start_ns);
         self.pacer.arrivals.begin(start_ns, phases.end_ns, self.clock.now_ns());
         while !self.pacer.is_over(self.slots.taken()) && !stop.load(Ordering::Relaxed) {
@@ -247,7 +247,7 @@ impl<'a, S: Stack> Worker<'a, S> {
             self.skip(u64::MAX);
         }
         if now_ns >= measured_ns.1.min(end_ns) || self.pacer.has_nothing_to_begin() {
-            self.meter.end_plan(now_ns);
+            self.meter.end_plan(now_ns, self.config.cooldown_ns > 0);
         }
         if self.pacer.arrivals.is_over && now_ns >= end_ns {
             while let Some(slot) = self.pacer.take_thinking() {
