@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use weir_tests::faulty::{Behaviour, Faulty};
 use weir_tests::load::load;
 use weir_tests::origin::{After, Gate, Received};
 use weir_tests::wait::until;
@@ -22,6 +23,7 @@ suite! {
     a_client_that_leaves_takes_the_reply_from_nobody,
     a_client_that_ends_its_side_and_waits_for_another_s_reply_gets_it,
     a_stale_reply_is_sent_while_it_is_validated,
+    a_validation_without_a_client_goes_to_another_server_when_its_connect_hangs,
 }
 
 /// Options of a cache.
@@ -425,6 +427,20 @@ fn a_stale_reply_is_sent_while_it_is_validated(setup: &Setup) {
     assert!(status(&stale).starts_with("weir; hit; detail=stale-while-revalidate"));
     until("it is brought up to date", || server.get("/").text() != "reply 0");
     assert!(is_conditional(&origin.received()[1]));
+}
+
+fn a_validation_without_a_client_goes_to_another_server_when_its_connect_hangs(setup: &Setup) {
+    let fields = "Cache-Control: max-age=0, stale-while-revalidate=60\r\n";
+    let (origin, hangs) = (counting(fields), Faulty::start(Behaviour::NeverAccepts));
+    let hangs = format!("http://{}", hangs.address());
+    let options = [&CACHE[..], &["--workers", "1", "--connect-timeout", "300ms"]].concat();
+    // Two servers that have nothing in flight have their turns.
+    let server = setup.proxy(&[&origin.url(), &hangs], &options);
+    assert_eq!(server.get("/").text(), "reply 0");
+    assert_eq!(server.get("/").text(), "reply 0");
+    until("it is validated", || origin.received().len() == 2);
+    let stats = server.stop_cleanly().stats()["total"].clone();
+    assert_eq!((&stats["upstream_timeouts"], &stats["upstream_repeated"]), (&0.into(), &1.into()));
 }
 
 #[test]

@@ -14,9 +14,9 @@ use weir_http1::Request;
 use weir_http1::forward::ReplyPart;
 
 use super::course::Course;
-use super::forward_failure::Failure;
+use super::forward_failure::{Failure, Limit};
 use super::response::RequestInfo;
-use super::upstream_io::{exchange, outcome_of, receive_reply};
+use super::upstream_io::{exchange, outcome_of, receive_reply, try_elsewhere};
 use crate::context::WorkerContext;
 use crate::context::forwarded::{Background, CachePart, Forward, Place};
 use crate::context::output::Output;
@@ -147,11 +147,19 @@ pub(crate) fn end_wait(serial: u64, refusal: Option<Reason>, context: &mut Worke
     ended
 }
 
-/// Ends the requests whose deadline has come: the server's, or that of a place that is kept.
+/// Ends the requests whose deadline has come: the server's, or that of a place that is kept. One
+/// whose connect takes too long goes to another server.
 pub(crate) fn poll(context: &mut WorkerContext) {
     while let Some(mut forward) = context.background.take_due(context.now_ns()) {
-        let failure = forward.late(0, context);
-        end(forward, failure.map_or(Progress::GivenUp, Progress::Failed), context);
+        match forward.late(0, context) {
+            Some(Failure::Timeout(Limit::Connect)) if try_elsewhere(&mut forward, context) => {
+                let token = context.background.vacant();
+                context.serving = token;
+                advance(token, forward, context);
+            }
+            Some(failure) => end(forward, Progress::Failed(failure), context),
+            None => end(forward, Progress::GivenUp, context),
+        }
     }
 }
 
