@@ -365,7 +365,10 @@ fn new_clients_have_the_many_places_that_become_free_at_once() {
             let case = format!("{workers} {service:?} {overload} {seed}");
             let share = answered(&with[FOUND_S..]) / answered(&without[FOUND_S..]);
             assert!(share >= 0.999, "{case}: {share}");
-            let response_ms = p99_ms(&with[FOUND_S..]);
+            let [response_ms, otherwise_ms] = [&with, &without].map(|all| p99_ms(&all[FOUND_S..]));
+            // Nobody waits for as long as that bound where 64 workers have heavy-tailed times.
+            let is_near = service != Service::HeavyTailed || response_ms <= 1.25 * otherwise_ms;
+            assert!(is_near, "{case}: {response_ms} ms of {otherwise_ms}");
             assert!(response_ms <= at_most_ms, "{case}: {response_ms} ms, at most {at_most_ms}");
             assert_eq!(sums(&with)[2], 0, "{case}: a first SYN was dropped while a place was free");
         }

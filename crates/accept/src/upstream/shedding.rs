@@ -5,7 +5,8 @@
 //! machine, the upstream pays for it. So once refusals are the greater part of what the proxy does,
 //! SYNs are dropped before anything is spent on them. Requests wait for the upstream all the while:
 //! for each that leaves it, a little more than one connection comes in, and while too few wait, all
-//! do. No new client's SYN is ever dropped while a place is free.
+//! do. So no new client's SYN is dropped while a place is free, as far as this is called when one
+//! becomes so.
 //!
 //! Many places become free at once where service times are alike, or when more requests may be in
 //! flight than before. As many must wait by then as there will be places; how many that is shows
@@ -46,11 +47,15 @@ const BURST: f64 = 8.0;
 /// more than is served keeps the queue a quarter full.
 const TO_WAIT_PART: usize = 8;
 
+/// Divisor of the number that may wait: so many are to wait less than that at most. If all were,
+/// each request that ends would let in whoever comes until another one waits.
+const LEFT_PART: usize = 4;
+
 /// Divisor of the number that is to wait, by which it becomes less in a window.
 const DECAY_PART: usize = 8;
 
 /// Time for which a place has been free before retransmitted SYNs pass like any other, nanoseconds.
-/// In a flood, new clients come to take it sooner.
+/// In a flood, new clients come to take it sooner, if they are not far away.
 const FREE_NS: u64 = 25_000_000;
 
 /// Time for which new clients have left a burst unused, or nobody waited, before a retransmitted
@@ -95,8 +100,8 @@ pub struct Shedding {
     to_wait: usize,
     /// That number when one waited last.
     to_wait_dry: usize,
-    /// Time at which no place was free last.
-    full_ns: u64,
+    /// Time since which a place has been free, if one is.
+    free_since_ns: Option<u64>,
     /// Time at which requests last waited and new clients had used up the burst.
     used_up_ns: u64,
 }
@@ -117,7 +122,7 @@ impl Shedding {
             limit: 0.0,
             to_wait: 0,
             to_wait_dry: 0,
-            full_ns: 0,
+            free_since_ns: None,
             used_up_ns: 0,
         }
     }
@@ -145,16 +150,15 @@ impl Shedding {
         let ended = load.ended.saturating_sub(std::mem::replace(&mut self.ended, load.ended));
         let passed = syns.passed as f64;
         if !self.is_active {
-            self.limit = passed;
+            (self.limit, self.free_since_ns) = (passed, None);
             return None;
         }
         self.adapt(load);
         if load.waiting > 0 && self.limit < passed + BURST {
             self.used_up_ns = now_ns;
         }
-        if load.free_places == 0 {
-            self.full_ns = now_ns;
-        } else if now_ns >= self.full_ns.saturating_add(FREE_NS) {
+        self.free_since_ns = (load.free_places > 0).then(|| self.free_since_ns.unwrap_or(now_ns));
+        if self.free_since_ns.is_some_and(|since_ns| now_ns >= since_ns + FREE_NS) {
             self.limit = passed;
             return None;
         }
@@ -177,8 +181,10 @@ impl Shedding {
         } else {
             self.to_wait = self.to_wait.max(self.to_wait_dry + load.free_places);
         }
-        let least = load.waiting_allowed.div_ceil(TO_WAIT_PART).max(1);
-        self.to_wait = self.to_wait.clamp(least, load.waiting_allowed.max(least));
+        let allowed = load.waiting_allowed;
+        let least = allowed.div_ceil(TO_WAIT_PART).max(1);
+        let most = allowed - allowed.div_ceil(LEFT_PART);
+        self.to_wait = self.to_wait.clamp(least, most.max(least));
     }
 
     /// Compares what is refused with what the upstream does.
@@ -196,7 +202,7 @@ impl Shedding {
             let is_bounded = load.waiting_allowed < usize::MAX;
             is_bounded && refused >= REFUSED_MIN && refused as f64 > BEGIN_RATIO * ended
         };
-        self.to_wait -= self.to_wait / DECAY_PART;
+        self.to_wait -= self.to_wait.div_ceil(DECAY_PART);
         (self.since_ns, self.load_then, self.dropped_then) = (now_ns, *load, syns.dropped);
     }
 }
@@ -283,10 +289,15 @@ mod tests {
     fn all_pass_once_a_place_has_been_free_for_a_while() {
         let mut shedding = active();
         let syns = FilteredSyns { passed: 8, dropped: 100 };
-        let free = Load { free_places: 1, ..load(100, 1000, 0) };
-        assert_eq!(limits(&mut shedding, 1024, free, syns), Some((u64::MAX, 0)));
-        assert_eq!(limits(&mut shedding, 1025, free, syns), None);
-        assert_eq!(limits(&mut shedding, 1026, load(100, 1000, 0), syns), Some((u64::MAX, 0)));
+        let mut at = |at_ms, free_places| {
+            let load = Load { free_places, ..load(100, 1000, 0) };
+            limits(&mut shedding, at_ms, load, syns)
+        };
+        // Counted from when it was seen, however long ago the last look was.
+        assert_eq!((at(1100, 1), at(1124, 2)), (Some((u64::MAX, 9)), Some((u64::MAX, 9))));
+        assert_eq!(at(1125, 1), None);
+        assert_eq!((at(1126, 0), at(1130, 1)), (Some((u64::MAX, 9)), Some((u64::MAX, 9))));
+        assert_eq!((at(1154, 1), at(1155, 1)), (Some((u64::MAX, 9)), None));
     }
 
     #[test]
@@ -308,13 +319,13 @@ mod tests {
             limits(&mut shedding, 1001, load, FilteredSyns::default()).map(|(first, _)| first)
         };
         assert_eq!(first(3, 0), Some(8));
-        // They were five at most; all that may wait are never exceeded.
+        // They were five at most; it is never more than three quarters of those that may wait.
         for free_places in [0, 2, 5, 1] {
             assert_eq!(first(0, free_places), Some(u64::MAX));
         }
         assert_eq!((first(7, 0), first(8, 0)), (Some(u64::MAX), Some(8)));
         first(0, 40);
-        assert_eq!((first(19, 0), first(20, 0)), (Some(u64::MAX), Some(8)));
+        assert_eq!((first(14, 0), first(15, 0)), (Some(u64::MAX), Some(8)));
     }
 
     #[test]
@@ -324,10 +335,13 @@ mod tests {
             let load = Load { free_places, ..load(100, at_ms, waiting) };
             limits(&mut shedding, at_ms, load, FilteredSyns::default()).map(|(first, _)| first)
         };
-        assert_eq!((first(1001, 0, 40), first(1002, 19, 0)), (Some(u64::MAX), Some(u64::MAX)));
-        // Of the 20 that may wait, an eighth less each second.
-        assert_eq!((first(2000, 18, 0), first(2001, 17, 0)), (Some(8), Some(u64::MAX)));
-        assert_eq!((first(3000, 16, 0), first(3001, 15, 0)), (Some(8), Some(u64::MAX)));
+        assert_eq!((first(1001, 0, 40), first(1002, 14, 0)), (Some(u64::MAX), Some(u64::MAX)));
+        // Of the 20 that may wait, an eighth less each second, down to an eighth of them.
+        for (second, to_wait) in (2..).zip([13, 11, 9, 7, 6, 5, 4, 3, 3]) {
+            let at_ms = 1000 * second;
+            assert_eq!(first(at_ms, to_wait, 0), Some(8), "{second}");
+            assert_eq!(first(at_ms + 1, to_wait - 1, 0), Some(u64::MAX), "{second}");
+        }
     }
 
     #[test]
