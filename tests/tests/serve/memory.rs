@@ -81,8 +81,9 @@ fn the_account_is_published(setup: &Setup) {
     let server = setup.serve(&root, &[&["--memory", "1G"], &ADMIN[..]].concat());
     let address = admin(&server);
     let mut client = server.connect();
-    assert_eq!(client.get("/hello.txt").text(), "hello");
     until("the account is published", || {
+        // The numbers may be of several moments, and stay so until there is something to tell.
+        assert_eq!(client.get("/hello.txt").text(), "hello");
         let parts = ["connections", "content", "buffers", "tls", "listings", "upstreams"];
         let parts = parts.map(|part| figure(&address, &format!("memory_{part}_bytes")));
         let used = figure(&address, "memory_used_bytes");

@@ -284,13 +284,18 @@ impl SharedUpstreams {
     }
 
     /// Sets the present state of the upstreams, with the numbers of each in `words`. A loop does
-    /// not wait for another here: an upstream that one is busy with is left as it was.
+    /// not wait for another here, but the first time: an upstream that one is busy with is left as
+    /// it was. One that noted nothing and then sleeps would never tell.
     pub(super) fn note_state(&self, counters: &mut Counters, words: &mut Vec<u64>) {
         words.resize(self.upstreams.len() * UPSTREAM_WORDS, 0);
         let (states, _) = words.as_chunks_mut::<UPSTREAM_WORDS>();
         let (mut sum, mut waiting_max) = ([0; UPSTREAM_WORDS], 0);
         for (upstream, words) in self.upstreams.iter().zip(states) {
-            if let Ok(admission) = upstream.admission.try_lock() {
+            let is_first = words.iter().all(|word| *word == 0);
+            let admission = &upstream.admission;
+            let admission =
+                if is_first { admission.lock().ok() } else { admission.try_lock().ok() };
+            if let Some(admission) = admission {
                 waiting_max += admission.waiting_max() as u64;
                 *words = upstream.state(&admission).words();
             }
