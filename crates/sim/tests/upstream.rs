@@ -71,6 +71,28 @@ fn the_search_for_a_lower_limit_costs_a_hundredth_at_most() {
     }
 }
 
+/// Returns how many of 60 searches, at two workers with four times what they can do, leave so many
+/// requests waiting in the server that its clients wait for too long in the ten seconds from the
+/// third on: the 99th percentile is beyond the queue's target and twice that of the service time.
+fn searches_that_end_too_high(service: Service, p99: f64) -> usize {
+    let is_too_high = |seed| {
+        let (patience_ns, retransmission) = (2 * SECOND_NS, Some(Retransmission::Behind));
+        let duration_ns = 13 * SECOND_NS;
+        let backend = Backend::new(2, service, 8e6, 4.0);
+        let backend =
+            Backend { patience_ns, retransmission, duration_ns, sheds: true, seed, ..backend };
+        p99_ms(&run(&backend)[FOUND_S..]) > 100.0 + 2.0 * 8.0 * p99
+    };
+    (0..60).filter(|seed| is_too_high(*seed)).count()
+}
+
+#[test]
+fn few_searches_end_above_what_two_workers_need() {
+    let counts = [(Service::Exponential, 100_f64.ln()), (Service::HeavyTailed, 10.8)]
+        .map(|(service, p99)| searches_that_end_too_high(service, p99));
+    assert!(counts[0] <= 1 && counts[1] <= 5, "{counts:?}");
+}
+
 #[test]
 fn auto_stays_where_it_is_for_ten_minutes() {
     for service in LAWS {

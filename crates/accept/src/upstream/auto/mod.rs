@@ -10,7 +10,8 @@
 //! places; the lower if the higher surely does not; otherwise the present one stays, since too few
 //! in flight cost answers and too many only a wait.
 //!
-//! * At first the limit is **doubled**, as long as a doubling seems to pay.
+//! * At first the limit is **doubled**, as long as a doubling seems to pay. The first limit of all
+//!   is looked at before and after its double, unless that takes long.
 //! * Then it is **lowered** in steps of a half, a quarter, an eighth, and **raised** by a quarter
 //!   or an eighth; a step that wins is repeated, and upwards doubled. A step down waits, for a
 //!   minute at most, until what a turn of it will cost, if that limit is too low, is a hundredth of
@@ -61,6 +62,15 @@ const RISE_SEEN: f64 = 0.34;
 /// win against a lower one, which costs answers while it is tried.
 const CERTAIN: f64 = 2.5;
 const LIKELY: f64 = 1.0;
+
+/// Standard errors by which a doubling must seem to pay by the arithmetic mean: where few requests
+/// take most of the time, they seem smaller than they are.
+const LIKELY_MEAN: f64 = 2.0;
+
+/// Duration of the first turn of all below which it is had a second time, after that of twice the
+/// limit: nothing was warm at the start, and by chance all workers may have had long requests.
+/// Where it takes longer, as long a second one would put the search off.
+const AGAIN_NS_MAX: f64 = 4e8;
 
 /// Part of the rise of a limit that the rate must rise by.
 const WORTH: f64 = 0.125;
@@ -223,8 +233,11 @@ impl Comparison {
             return Some(Decision::Stay);
         };
         let worth = WORTH * (self.other as f64 / self.base as f64).ln().abs();
-        let seems = |gain: Gain| gain.log > RISE_SEEN && gain.is_above(worth, LIKELY);
-        if self.is_first && (seems(mean) || seems(geometric)) && self.other < MAX {
+        let seems = |gain: Gain, errors| gain.log > RISE_SEEN && gain.is_above(worth, errors);
+        let is_looked_at_again = of_base.turns >= 2.0 || of_base.spent_ns >= AGAIN_NS_MAX;
+        let is_known = self.base > INITIAL || is_looked_at_again;
+        let is_likely = seems(mean, LIKELY_MEAN) || seems(geometric, LIKELY);
+        if self.is_first && is_known && is_likely && self.other < MAX {
             return Some(Decision::Double);
         }
         if high.mean_ns().is_some_and(|mean_ns| mean_ns < CHEAP_NS) {
@@ -391,7 +404,9 @@ impl Auto {
         let is_bases = is_round || comparison.base_has_another_turn();
         comparison.turn = if is_bases { Turn::Base } else { Turn::Other };
         self.compare(now_ns, comparison);
-        let decision = if is_round { comparison.decision() } else { None };
+        let [_, of_other] = &comparison.rates;
+        let is_decided = is_round || comparison.is_first && of_other.turns > 0.0;
+        let decision = if is_decided { comparison.decision() } else { None };
         if let Some(decision) = decision {
             self.end_comparison(now_ns, &comparison, decision);
         }
