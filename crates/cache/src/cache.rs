@@ -15,7 +15,7 @@ use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use crate::flights::Flights;
 use crate::{Fields, Flight, Joined, Landed, Selector, Stored, selectors};
 
-/// Maximum number of variants of a key; the oldest goes.
+/// Maximum number of variants of a key; the oldest goes. Large ones may be fewer ([`KEY_SHARE`]).
 const VARIANTS_MAX: usize = 16;
 
 /// Time for which requests for a key go on by themselves after a reply that could not be stored,
@@ -30,6 +30,10 @@ const TYPICAL_BYTES: u64 = 8192;
 
 /// Part of the bytes for stored replies that those on their way here may take besides.
 const COPIES_SHARE: u64 = 4;
+
+/// Part of a shard that the replies of one key take at most: the whole key is evicted where it does
+/// not fit.
+const KEY_SHARE: u64 = 2;
 
 /// Part of its capacity below which nothing is left of a cache that gives memory back.
 const GIVEN_BACK_PARTS_MAX: u64 = 64;
@@ -67,8 +71,9 @@ pub enum Found {
     OtherVariants,
     /// Nothing.
     Nothing,
-    /// The memory of a reply that could not be stored: requests go on by themselves.
-    Pass,
+    /// The memory of a reply that could not be stored: requests go on by themselves. A stored one
+    /// is stale; it was selected by what the request says, and may stand in.
+    Pass(Option<Arc<Stored>>),
 }
 
 /// Later requests that a reply which could not be stored stands for.
@@ -90,6 +95,8 @@ pub struct Cache<W> {
     evicted: AtomicU64,
     /// Bytes that replies on their way here may take.
     reserved: Arc<AtomicU64>,
+    /// Maximum size of the replies of one key, bytes.
+    key_bytes_max: u64,
     config: CacheConfig,
 }
 
@@ -132,7 +139,7 @@ impl Slot {
         let stored = self.variants.iter().find(is_it);
         let is_fresh = stored.is_some_and(|stored| stored.is_fresh(now_ns));
         match stored {
-            _ if !is_fresh && self.passes(request, now_ns) => Found::Pass,
+            _ if !is_fresh && self.passes(request, now_ns) => Found::Pass(stored.cloned()),
             Some(stored) => Found::Stored(Arc::clone(stored)),
             None if self.variants.is_empty() => Found::Nothing,
             None => Found::OtherVariants,
@@ -169,6 +176,16 @@ impl Slot {
         self.variants = put_first(&self.variants, Arc::clone(stored), is_other);
     }
 
+    fn forget_oldest(&mut self) {
+        let kept = self.variants.len().saturating_sub(1);
+        self.variants = self.variants.iter().take(kept).cloned().collect();
+    }
+
+    fn withdraw(&mut self, stored: &Arc<Stored>) {
+        let others = self.variants.iter().filter(|other| !Arc::ptr_eq(other, stored));
+        self.variants = others.cloned().collect();
+    }
+
     /// Adds a memory, in place of one of requests that were alike.
     fn pass(&mut self, new: Pass, now_ns: u64) {
         let is_kept = |pass: &Pass, new: &Pass| {
@@ -197,8 +214,10 @@ impl<W: PartialEq> Cache<W> {
         let keys = usize::try_from(config.bytes_max / TYPICAL_BYTES).unwrap_or(usize::MAX);
         // A part must have room for a few of the largest.
         let shards = config.bytes_max / (8 * config.object_bytes_max.max(1) as u64);
+        // The crate takes the next power of two.
+        let shards = shards.clamp(1, SHARDS_MAX).next_power_of_two();
         let options = OptionsBuilder::new()
-            .shards(shards.clamp(1, SHARDS_MAX) as usize)
+            .shards(shards as usize)
             .estimated_items_capacity(keys.clamp(64, 1 << 20))
             .weight_capacity(config.bytes_max)
             .build()
@@ -210,6 +229,7 @@ impl<W: PartialEq> Cache<W> {
             flights: Mutex::new(Flights::new()),
             evicted: AtomicU64::new(0),
             reserved: Arc::default(),
+            key_bytes_max: config.bytes_max / shards / KEY_SHARE,
             config,
         }
     }
@@ -310,6 +330,15 @@ impl<W: PartialEq> Cache<W> {
         }
     }
 
+    /// Removes a stored reply, if it is still there: the resource is no longer what it says.
+    pub fn withdraw(&self, key: &[u8], stored: &Arc<Stored>) {
+        let _flights = self.flights.lock();
+        let is_it = |other: &Arc<Stored>| Arc::ptr_eq(other, stored);
+        if self.slots.peek(key).is_some_and(|slot| slot.variants.iter().any(is_it)) {
+            self.change(key, |slot| slot.withdraw(stored));
+        }
+    }
+
     /// Removes all replies of a key, and those on their way; returns whether there were any.
     pub fn remove(&self, key: &[u8]) -> bool {
         let mut flights = self.flights.lock();
@@ -360,8 +389,12 @@ impl<W: PartialEq> Cache<W> {
         let replaced = u64::from(old.is_some());
         let mut slot = old.unwrap_or_default();
         change(&mut slot);
+        let key: Box<[u8]> = key.into();
+        while slot.variants.len() > 1 && Weigher.weight(&key, &slot) > self.key_bytes_max {
+            slot.forget_oldest();
+        }
         let mut evicted = 0;
-        self.slots.insert_with_lifecycle(key.into(), slot, &mut evicted);
+        self.slots.insert_with_lifecycle(key, slot, &mut evicted);
         self.evicted.fetch_add(evicted.saturating_sub(replaced), Ordering::Relaxed);
     }
 }

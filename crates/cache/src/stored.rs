@@ -111,6 +111,22 @@ impl<R: Fields + ?Sized> Reply<'_, R> {
             && self.selectors().is_some()
     }
 
+    /// Returns whether what is stored for its request is no longer what others are to be sent (RFC
+    /// 9111 section 4.3.3), though it is not stored itself: its status is about the resource, and
+    /// it is not likely for this client only.
+    #[must_use]
+    pub fn withdraws_stored(&self) -> bool {
+        let is_for_one = || {
+            let is_told_apart = self.request.value(b"cookie").is_some() || self.is_authorized();
+            is_told_apart || self.fields.value(b"set-cookie").is_some()
+        };
+        match self.status {
+            404 | 410 => true,
+            200..400 => !is_for_one(),
+            _ => false,
+        }
+    }
+
     fn freshness(&self) -> Option<Freshness> {
         let control = ReplyControl::of(self.fields);
         if self.answers_cookies(&control) { None } else { self.freshness_for_all(&control) }

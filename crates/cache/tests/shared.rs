@@ -55,6 +55,65 @@ fn a_reply_is_found_by_what_selects_it() {
 }
 
 #[test]
+fn of_large_replies_to_a_key_the_latest_are_kept() {
+    let cache = cache(1 << 20);
+    let large = |nth: usize| {
+        let fields = "Cache-Control: max-age=60\nVary: A";
+        let asking = format!("A: {nth}");
+        let stored = with_reply(&asking, 200, fields, |reply| reply.store(vec![0; 100_000].into()));
+        Arc::new(stored.unwrap())
+    };
+    for nth in 0..16 {
+        put(&cache, b"k", &large(nth));
+    }
+    let is_there =
+        |nth: usize| matches!(find(&cache, &lines(&format!("A: {nth}"))), Found::Stored(_));
+    // Half of the only shard.
+    let there: Vec<usize> = (0..16).filter(|nth| is_there(*nth)).collect();
+    assert_eq!(there, [11, 12, 13, 14, 15]);
+    assert_eq!(cache.totals().evicted, 0);
+}
+
+#[test]
+fn a_reply_that_another_shows_to_be_gone_is_withdrawn() {
+    let cache = cache(1 << 20);
+    let (first, second) = (
+        reply("A: 1", "Cache-Control: max-age=60\nVary: A"),
+        reply("A: 2", "Cache-Control: max-age=60\nVary: A"),
+    );
+    put(&cache, b"k", &first);
+    put(&cache, b"k", &second);
+    cache.withdraw(b"k", &first);
+    cache.withdraw(b"other", &first);
+    assert!(matches!(find(&cache, &lines("A: 1")), Found::OtherVariants));
+    assert!(matches!(find(&cache, &lines("A: 2")), Found::Stored(_)));
+    for (status, request, fields, withdraws) in [
+        (404, "Cookie: a=b", "", true),
+        (200, "", "Cache-Control: no-store", true),
+        (302, "", "Location: /login", true),
+        (200, "Cookie: a=b", "Cache-Control: private", false),
+        (200, "", "Set-Cookie: a=b", false),
+        (403, "", "", false),
+    ] {
+        let is_so =
+            with_reply(request, status, fields, |reply| reply.withdraws_stored() == withdraws);
+        assert!(is_so, "{status} {request} {fields}");
+    }
+}
+
+#[test]
+fn what_could_not_be_stored_leaves_the_stale_one_to_stand_in() {
+    let cache = cache(1 << 20);
+    let stale = reply("", FRESH);
+    put(&cache, b"k", &stale);
+    let flight = lead(cache.join(b"k", &lines(""), 1));
+    let now_ns = NOW_NS + 61 * SECOND_NS;
+    assert!(cache.pass(&flight, Recurrence::Always, [].into(), now_ns).is_empty());
+    let Found::Pass(Some(found)) = cache.find(b"k", &lines(""), now_ns) else { panic!() };
+    assert!(Arc::ptr_eq(&found, &stale));
+}
+
+#[test]
 fn requests_that_are_selected_otherwise_do_not_follow() {
     let cache = cache(1 << 20);
     put(&cache, b"k", &reply("A: 1", "Cache-Control: max-age=60\nVary: A"));
@@ -83,7 +142,7 @@ fn what_could_not_be_stored_is_remembered_for_a_while() {
     let flight = lead(cache.join(b"k", &lines(""), 1));
     assert_eq!(cache.join(b"k", &lines(""), 2), Joined::Follows);
     assert_eq!(cache.pass(&flight, Recurrence::Always, [].into(), NOW_NS), [2]);
-    assert!(matches!(find(&cache, &lines("")), Found::Pass));
+    assert!(matches!(find(&cache, &lines("")), Found::Pass(_)));
     let later = cache.find(b"k", &lines(""), NOW_NS + 120 * SECOND_NS);
     assert!(matches!(later, Found::Nothing));
     // A failure says nothing about the next reply.
@@ -101,7 +160,7 @@ fn what_could_not_be_stored_stands_for_requests_that_are_selected_alike() {
     let flight = lead(cache.join(b"k", &other, 1));
     assert!(cache.pass(&flight, Recurrence::Always, [].into(), NOW_NS).is_empty());
     assert!(matches!(find(&cache, &one), Found::Stored(_)));
-    assert!(matches!(find(&cache, &other), Found::Pass));
+    assert!(matches!(find(&cache, &other), Found::Pass(_)));
     assert!(matches!(find(&cache, &third), Found::OtherVariants));
     // The stale one is found too, until it cannot be brought up to date; a fresh one always is.
     let at = |s: u64| cache.find(b"k", &one, NOW_NS + s * SECOND_NS);
@@ -109,9 +168,9 @@ fn what_could_not_be_stored_stands_for_requests_that_are_selected_alike() {
     let flight = lead(cache.join(b"k", &one, 1));
     assert!(cache.pass(&flight, Recurrence::Always, [].into(), NOW_NS + 60 * SECOND_NS).is_empty());
     assert!(matches!(at(59), Found::Stored(_)));
-    assert!(matches!(at(60), Found::Pass));
+    assert!(matches!(at(60), Found::Pass(_)));
     assert!(matches!(at(180), Found::Stored(_)));
-    assert!(matches!(find(&cache, &other), Found::Pass));
+    assert!(matches!(find(&cache, &other), Found::Pass(_)));
 }
 
 #[test]
@@ -123,7 +182,7 @@ fn what_could_not_be_stored_stands_for_those_that_its_own_vary_selects() {
         with_reply("Accept: x/y", 406, "Vary: Accept", |reply| reply.selectors().unwrap());
     let followers = cache.pass(&flight, Recurrence::Always, selectors, NOW_NS);
     assert!(followers.is_empty());
-    assert!(matches!(find(&cache, &lines("Accept: x/y")), Found::Pass));
+    assert!(matches!(find(&cache, &lines("Accept: x/y")), Found::Pass(_)));
     assert!(matches!(find(&cache, &lines("Accept: text/html")), Found::Nothing));
 }
 
@@ -132,7 +191,7 @@ fn what_could_not_be_stored_for_its_cookies_stands_for_requests_with_cookies() {
     let cache = cache(1 << 20);
     let flight = lead(cache.join(b"k", &lines("Cookie: a=b"), 1));
     assert!(cache.pass(&flight, Recurrence::WithCookies, [].into(), NOW_NS).is_empty());
-    assert!(matches!(find(&cache, &lines("Cookie: c=d")), Found::Pass));
+    assert!(matches!(find(&cache, &lines("Cookie: c=d")), Found::Pass(_)));
     assert!(matches!(find(&cache, &lines("")), Found::Nothing));
     put(&cache, b"k", &reply("", FRESH));
     assert!(matches!(find(&cache, &lines("Cookie: c=d")), Found::Stored(_)));

@@ -429,6 +429,75 @@ fn a_stale_reply_is_sent_while_it_is_validated(setup: &Setup) {
     assert!(is_conditional(&origin.received()[1]));
 }
 
+#[test]
+fn a_stale_reply_that_is_asked_for_by_head_is_validated_whole() {
+    // Without a validator the origin sends all of it anew.
+    let origin = counting("Cache-Control: max-age=0, stale-while-revalidate=60\r\n");
+    let server = caching(&origin, &[]);
+    assert_eq!(server.get("/").text(), "reply 0");
+    assert_eq!(server.connect().head_with("/", &[]).status, 200);
+    until("it is asked for again", || origin.received().len() == 2);
+    assert!(origin.received()[1].line().starts_with("GET "));
+    let sent: Vec<String> = (0..3).map(|_| server.get("/").text()).collect();
+    assert!(sent.iter().all(|text| text.starts_with("reply ")), "{sent:?}");
+    server.stop_cleanly();
+}
+
+#[test]
+fn a_stale_reply_is_validated_before_one_who_is_authorized_has_it() {
+    let fields = "Cache-Control: public, max-age=0, stale-while-revalidate=60\r\nETag: \"v\"\r\n";
+    let origin = counting(fields);
+    let server = caching(&origin, &[]);
+    let authorized = ["Authorization: Basic YTpi"];
+    for nth in 0..3 {
+        assert_eq!(server.get_with("/", &authorized).text(), format!("reply {nth}"));
+    }
+    assert!(is_conditional(&origin.received()[2]));
+    server.stop_cleanly();
+}
+
+/// Starts an origin whose reply is stale at once, until it fails in a way: with a 404, with a
+/// refusal of what the request is like, or without a reply.
+fn failing() -> (Origin, Arc<AtomicUsize>) {
+    let way = Arc::new(AtomicUsize::new(0));
+    let at_origin = Arc::clone(&way);
+    let origin = Origin::start(move |_| match at_origin.load(Ordering::Relaxed) {
+        0 => reply_with("Cache-Control: max-age=0\r\nETag: \"v\"\r\n", b"good"),
+        1 => b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone".to_vec(),
+        2 => b"HTTP/1.1 431 Too Large\r\nContent-Length: 5\r\n\r\nlarge".to_vec(),
+        _ => Vec::new(),
+    });
+    (origin, way)
+}
+
+#[test]
+fn a_reply_that_is_gone_at_the_origin_stands_in_for_nothing() {
+    let (origin, way) = failing();
+    let server = caching(&origin, &[]);
+    assert_eq!(server.get("/").text(), "good");
+    way.store(1, Ordering::Relaxed);
+    assert_eq!(server.get("/").status, 404);
+    way.store(3, Ordering::Relaxed);
+    assert_eq!(server.get("/").status, 502);
+    server.stop_cleanly();
+}
+
+#[test]
+fn a_refusal_of_one_request_costs_the_others_neither_the_stored_reply_nor_its_use() {
+    let (origin, way) = failing();
+    let server = caching(&origin, &[]);
+    assert_eq!(server.get("/").text(), "good");
+    way.store(2, Ordering::Relaxed);
+    assert_eq!(server.get_with("/", &["Cache-Control: no-cache"]).status, 431);
+    way.store(3, Ordering::Relaxed);
+    let stale = server.get("/");
+    assert_eq!((stale.status, stale.text()), (200, "good".into()));
+    way.store(0, Ordering::Relaxed);
+    assert_eq!(server.get("/").text(), "good");
+    assert!(is_conditional(origin.received().last().unwrap()));
+    server.stop_cleanly();
+}
+
 fn a_validation_without_a_client_goes_to_another_server_when_its_connect_hangs(setup: &Setup) {
     let fields = "Cache-Control: max-age=0, stale-while-revalidate=60\r\n";
     let (origin, hangs) = (counting(fields), Faulty::start(Behaviour::NeverAccepts));

@@ -63,7 +63,7 @@ impl Origin<'_> {
         let (scheme, rest) = reference.split_at_checked(memchr::memchr(b':', reference)?)?;
         let rest = rest.strip_prefix(b"://")?;
         let (authority, path) = rest.split_at_checked(memchr::memchr(b'/', rest)?)?;
-        (self.has_scheme(scheme) && self.has_host(authority)).then_some(path)
+        (self.has_scheme(scheme) && self.has_host(scheme, authority)).then_some(path)
     }
 
     fn has_scheme(&self, scheme: &[u8]) -> bool {
@@ -71,8 +71,16 @@ impl Origin<'_> {
         std::iter::once(ours).chain(self.told.schemes()).any(|it| it.eq_ignore_ascii_case(scheme))
     }
 
-    fn has_host(&self, host: &[u8]) -> bool {
-        self.host.into_iter().chain(self.told.hosts()).any(|it| it.eq_ignore_ascii_case(host))
+    fn has_host(&self, scheme: &[u8], authority: &[u8]) -> bool {
+        // Clients that keep a user's name in their URIs write it here too.
+        let host = authority.rsplit(|&byte| byte == b'@').next().unwrap_or_default();
+        let is_https = scheme.eq_ignore_ascii_case(b"https");
+        let port: &[u8] = if is_https { b":443" } else { b":80" };
+        let is_same = |it: &[u8]| {
+            let [it, host] = [it, host].map(|host| host.strip_suffix(port).unwrap_or(host));
+            it.eq_ignore_ascii_case(host)
+        };
+        self.host.into_iter().chain(self.told.hosts()).any(is_same)
     }
 }
 
@@ -98,6 +106,10 @@ mod tests {
         for (reference, path) in [
             ("/x?y#z", Some("/x?y")),
             ("http://H.example:80/x", Some("/x")),
+            ("http://h.example/x", Some("/x")),
+            ("http://user@h.example:80/x", Some("/x")),
+            ("http://h.example@other/x", None),
+            ("http://h.example:443/x", None),
             ("http://h.example:80", None),
             ("http://h.example:8080/x", None),
             ("http://other/x", None),

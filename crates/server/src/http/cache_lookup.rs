@@ -152,6 +152,8 @@ impl Asked<'_, '_> {
         let (why, stale) = match found {
             Found::Stored(stored) => match self.reuse(&stored, unix_ns) {
                 Reuse::Send => return self.send(stored, context),
+                // Without its client nothing is asked that is for it alone.
+                Reuse::SendAndValidate if self.asks.is_authorized => (Why::Stale, Some(stored)),
                 Reuse::SendAndValidate if may_act => {
                     return self.send_and_validate(stored, context);
                 }
@@ -161,12 +163,12 @@ impl Asked<'_, '_> {
             },
             Found::OtherVariants => (Why::VaryMiss, None),
             Found::Nothing => (Why::UriMiss, None),
-            Found::Pass => (Why::Bypass, None),
+            Found::Pass(stored) => (Why::Bypass, stored),
         };
         match () {
             () if !may_act => Consulted::Later,
             () if self.asks.control.only_if_cached => Consulted::NotCached,
-            () if why == Why::Bypass => self.forward(why, false, None),
+            () if why == Why::Bypass => self.forward(why, false, stale),
             () => self.ask_origin(why, stale, context),
         }
     }
@@ -214,9 +216,7 @@ impl Asked<'_, '_> {
     /// Sends a stale reply, and has it validated without the client.
     fn send_and_validate(&self, stored: Arc<Stored>, context: &mut WorkerContext) -> Consulted {
         context.counters.proxy_cache_stale.one();
-        if !self.asks.is_authorized {
-            self.ask_in_background(Why::Stale, Some(Arc::clone(&stored)), context);
-        }
+        self.ask_in_background(Why::Stale, Some(Arc::clone(&stored)), context);
         Consulted::Stored(stored, "hit; detail=stale-while-revalidate")
     }
 
@@ -278,7 +278,9 @@ impl Asked<'_, '_> {
             Some(Joined::Leads(flight)) => {
                 let mut part = self.part(why, true, stale);
                 part.flight = Some(flight);
-                background::begin(self.request, self.head.head, self.course, part, context);
+                // What answers a HEAD has no content to be stored (RFC 9110 section 9.3.2).
+                let request = Request { method: Method::Get, ..*self.request };
+                background::begin(&request, self.head.head, self.course, part, context);
             }
             // Nobody waits in this place.
             Some(Joined::Follows) => upstreams.leave(self.key, client, serial),

@@ -87,7 +87,7 @@ impl Forward {
             self.exchange.drop_copy();
             // An error passes, and so does a lack of room.
             let is_kind = bytes_max.is_none() && !context.memory.is_short();
-            let recurs = part.is_typical && is_kind && status < 500;
+            let recurs = part.is_typical && is_kind && !says_nothing_of_next(status);
             pass(part, recurs, head, received_ns, context);
             return "";
         };
@@ -184,6 +184,11 @@ impl Forward {
             || is_followed.is_some_and(|(flight, cache)| cache.is_followed(flight))
     }
 
+    /// Returns whether its reply has begun, so that nothing else can be sent instead.
+    pub(super) fn has_begun(&self) -> bool {
+        self.exchange.status() != 0
+    }
+
     /// Returns whether a stored reply is sent instead of the one that has arrived.
     pub(super) fn has_answer(&self) -> bool {
         self.cache.as_ref().is_some_and(|part| part.answer.is_some())
@@ -271,17 +276,26 @@ fn pass(
     let judge = |reply: &Reply<'_, Head<'_>>| {
         let is_for_cookies = reply.is_kept_out_by_cookies();
         let recurs = if is_for_cookies { Recurrence::WithCookies } else { Recurrence::Always };
-        (recurs, reply.selectors().unwrap_or_default())
+        (recurs, reply.selectors().unwrap_or_default(), reply.withdraws_stored())
     };
-    let (recurs, selectors) = if recurs {
+    let (recurs, selectors, withdraws) = if recurs {
         with_reply(part, head, received_ns, context, judge)
     } else {
-        (Recurrence::Never, [].into())
+        (Recurrence::Never, [].into(), false)
     };
     let unix_ns = context.unix_ns();
-    if let Some(upstreams) = &mut context.upstreams {
-        upstreams.pass(&flight, recurs, selectors, unix_ns);
+    let Some(upstreams) = &mut context.upstreams else { return };
+    let stale = part.stale.as_ref().filter(|_| withdraws);
+    if let (Some(stale), Some(cache)) = (stale, upstreams.cache()) {
+        cache.withdraw(&part.key, stale);
     }
+    upstreams.pass(&flight, recurs, selectors, unix_ns);
+}
+
+/// Returns whether a status says nothing of the replies to requests to come: it is about what this
+/// one was like, or about the server's state.
+fn says_nothing_of_next(status: u16) -> bool {
+    matches!(status, 400 | 408 | 411 | 413..=417 | 421 | 425 | 426 | 428 | 429 | 431 | 500..)
 }
 
 /// Makes a stored reply fresh by the 304 to its validation, and returns the one that is sent. If

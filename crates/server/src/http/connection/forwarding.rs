@@ -223,6 +223,11 @@ impl Connection {
         Action::Write
     }
 
+    /// Returns whether more of a forwarded request's content is taken, whatever of the reply waits.
+    pub(crate) fn takes_content(&self) -> bool {
+        matches!(&self.state, State::Forward(forward) if forward.exchange.wants_client())
+    }
+
     /// Ends a forwarded request at its deadline, or lets it go on.
     pub(super) fn expire_forward(
         &mut self,
@@ -241,8 +246,8 @@ impl Connection {
             self.put_forward(forward, context);
             return self.action();
         }
-        let failure = forward.late(taken_bytes, context);
-        let Some(failure) = failure.or(is_late.then_some(Failure::Timeout(Limit::Whole))) else {
+        let of_request = forward.late(taken_bytes, context);
+        let Some(failure) = of_request.or(is_late.then_some(Failure::Timeout(Limit::Whole))) else {
             self.put_forward(forward, context);
             return self.action();
         };
@@ -253,8 +258,16 @@ impl Connection {
             self.put_forward(forward, context);
             return Action::Forward;
         }
-        if matches!(failure, Failure::SlowClient(_)) {
+        let is_slow = matches!(failure, Failure::SlowClient(_));
+        if is_slow {
             self.set_close_reason(failure.close_reason());
+        }
+        let is_clients = is_slow || of_request.is_none();
+        if is_clients && forward.has_begun() && forward.outlives_client(context) {
+            // The server is not late with the reply, and others wait for it.
+            failure.count(context);
+            forward.abandon(context);
+            return self.close_for(failure.close_reason());
         }
         let request_taken = forward.request_taken();
         let mut output = self.output.take().unwrap_or_else(|| context.take_output());
