@@ -29,6 +29,8 @@ suite! {
     every_forwarding_architecture:
     what_the_origin_sent_last_in_another_protocol_arrives_whole,
     an_interim_reply_does_not_cost_the_client_its_answer,
+    a_reply_until_the_close_that_is_cut_by_a_reset_does_not_look_whole,
+    a_client_that_reads_nothing_before_it_has_sent_all_is_read,
 }
 
 suite! {
@@ -190,6 +192,47 @@ fn an_interim_reply_does_not_cost_the_client_its_answer(setup: &Setup) {
         assert_eq!(client.head().unwrap().status, 103);
         assert_eq!(client.reply().status, 502);
     }
+    server.stop_cleanly();
+}
+
+fn a_reply_until_the_close_that_is_cut_by_a_reset_does_not_look_whole(setup: &Setup) {
+    let origin = by_hand(|mut stream, _| {
+        // The proxy has more to send than is taken: its send meets the reset.
+        thread::sleep(Duration::from_millis(100));
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nsome of it");
+        thread::sleep(Duration::from_millis(100));
+        // With content unread.
+        drop(stream);
+    });
+    let server = proxy(setup, origin, &[]);
+    let mut client = server.connect();
+    let sender = post_large(&client);
+    let reply = client.try_reply();
+    assert!(!reply.is_ok_and(|reply| reply.status == 200), "it looks whole");
+    drop(client);
+    sender.join().unwrap();
+}
+
+fn a_client_that_reads_nothing_before_it_has_sent_all_is_read(setup: &Setup) {
+    let origin = by_hand(|mut stream, mut bytes| {
+        let switch =
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n";
+        stream.write_all(switch).unwrap();
+        // More than the buffers to the client hold.
+        let mut reading = stream.try_clone().unwrap();
+        let reader = thread::spawn(move || reading.read_to_end(&mut bytes).map(|_| bytes.len()));
+        stream.write_all(&vec![b'y'; LARGE / 2]).unwrap();
+        let received = reader.join().unwrap().unwrap();
+        stream.write_all(format!(" {received} bytes").as_bytes()).unwrap();
+    });
+    let server = proxy(setup, origin, &["--stall-timeout", "10m"]);
+    let mut client = server.connect();
+    client.send(request("GET", "/", &["Connection: upgrade", "Upgrade: x"]));
+    assert_eq!(client.head().unwrap().status, 101);
+    client.send(vec![b'x'; LARGE]);
+    client.finish_sending();
+    let rest = client.rest().unwrap();
+    assert_eq!(rest.len(), LARGE / 2 + format!(" {LARGE} bytes").len());
     server.stop_cleanly();
 }
 

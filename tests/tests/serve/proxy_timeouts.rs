@@ -1,8 +1,11 @@
 //! Time limits of forwarded requests, each with what the client sees and what is counted.
 
+use std::io::Write;
 use std::thread;
+use std::time::Duration;
 
 use weir_tests::faulty::{Behaviour, Faulty};
+use weir_tests::origin::by_hand;
 use weir_tests::{Setup, request, suite};
 
 use crate::WEIR;
@@ -13,6 +16,8 @@ suite! {
     a_server_that_takes_nothing_of_the_content_is_a_504,
     a_limit_holds_though_nothing_is_awaited_from_the_client,
     content_that_does_not_come_is_the_client_s_fault,
+    an_interim_reply_is_not_the_first_byte_of_the_reply,
+    content_that_trickles_in_keeps_no_connect_alive,
 }
 
 /// A limit, short; what it is of; the `Proxy-Status` error; and the statistic that counts it.
@@ -90,4 +95,34 @@ fn content_that_does_not_come_is_the_client_s_fault(setup: &Setup) {
     drop(client);
     let stopped = server.stop_cleanly();
     assert_eq!(stopped.stats()["total"]["upstream_timeouts"], 0);
+}
+
+fn an_interim_reply_is_not_the_first_byte_of_the_reply(setup: &Setup) {
+    let origin = by_hand(|mut stream, _| {
+        let _ = stream.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
+        thread::park();
+    });
+    let limits = ["--first-byte-timeout", "300ms", "--upstream-idle-timeout", "10m"];
+    let server = setup.proxy(&[&format!("http://{origin}")], &limits);
+    let mut client = server.connect();
+    client.send(request("GET", "/", &[]));
+    assert_eq!(client.head().unwrap().status, 103);
+    assert_eq!(client.reply().status, 504);
+    drop(client);
+    let stats = server.stop_cleanly().stats()["total"].clone();
+    assert_eq!(stats["upstream_timeout_first_byte"], 1);
+}
+
+fn content_that_trickles_in_keeps_no_connect_alive(setup: &Setup) {
+    let faulty = Faulty::start(Behaviour::NeverAccepts);
+    let url = format!("http://{}", faulty.address());
+    let limits = ["--connect-timeout", "500ms", "--request-buffer", "0"];
+    let server = setup.proxy(&[&url], &limits);
+    let mut client = server.connect();
+    client.send(request("POST", "/", &["Content-Length: 10000"]));
+    // The client is told long before all is sent.
+    assert!(!client.trickle(&[b'x'; 10_000], Duration::from_millis(20)));
+    assert_eq!(client.reply().status, 504);
+    drop(client);
+    server.stop_cleanly();
 }

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use weir_tests::origin::reply;
 use weir_tests::server::run;
@@ -19,6 +20,7 @@ suite! {
     a_thousand_requests_go_over_connections_that_are_kept,
     large_bodies_pass_both_ways,
     another_protocol_passes,
+    an_answer_before_the_content_is_passed_on_though_the_server_reads_no_more,
     sessions_are_resumed_by_new_connections,
     a_certificate_that_is_not_trusted_is_told,
     what_is_no_tls_is_told,
@@ -96,6 +98,25 @@ fn another_protocol_passes(setup: &Setup) {
     client.finish_sending();
     assert_eq!(client.rest().unwrap(), b"said");
     server.stop_cleanly();
+}
+
+fn an_answer_before_the_content_is_passed_on_though_the_server_reads_no_more(setup: &Setup) {
+    let origin = weir_tests::origin::by_hand(|mut connection, _| {
+        // The content has filled the buffers by then.
+        thread::sleep(Duration::from_millis(200));
+        let _ = connection.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno");
+        thread::park();
+    });
+    let front = TlsFront::start(origin, &FrontSettings::default());
+    let server = proxy(setup, &front, &["--upstream-idle-timeout", "20s"]);
+    let mut client = server.connect();
+    let mut sending = client.another_end();
+    let _sender = thread::spawn(move || {
+        let head = request("POST", "/", &["Content-Length: 48000000"]);
+        let _ = sending.try_send([head.as_bytes(), &vec![b'x'; 48_000_000]].concat());
+    });
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.text().as_str()), (413, "no"));
 }
 
 fn sessions_are_resumed_by_new_connections(setup: &Setup) {

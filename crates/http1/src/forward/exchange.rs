@@ -362,10 +362,17 @@ impl Exchange {
         self.method.is_idempotent() && !self.body_begun && self.body.is_done()
     }
 
+    /// Returns whether nothing of the reply has arrived, whatever interim ones have (RFC 9110
+    /// section 15.2).
+    #[must_use]
+    pub fn awaits_first_byte(&self) -> bool {
+        self.part == ReplyPart::Head && self.head.is_empty()
+    }
+
     /// Returns whether nothing of a reply has arrived.
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
-        self.part == ReplyPart::Head && self.head.is_empty() && self.interim_bytes == 0
+        self.awaits_first_byte() && self.interim_bytes == 0
     }
 
     /// Begins to send the request again. [`Exchange::may_repeat`] must be true.

@@ -158,6 +158,12 @@ pub(crate) fn poll(context: &mut WorkerContext) {
                 advance(token, forward, context);
             }
             Some(failure) => end(forward, Progress::Failed(failure), context),
+            // A limit of a connect may have grown since.
+            None if deadline_ns(&forward, context) > context.now_ns() => {
+                let (token, deadline_ns) =
+                    (context.background.vacant(), deadline_ns(&forward, context));
+                context.background.put(token, forward, deadline_ns);
+            }
             None => end(forward, Progress::GivenUp, context),
         }
     }
@@ -183,12 +189,18 @@ fn advance(token: Token, mut forward: Box<Forward>, context: &mut WorkerContext)
     context.give_output(output);
     match progress {
         Progress::Waits => {
-            let until_ns = forward.departure.map_or(u64::MAX, |departure| departure.until_ns);
-            let deadline_ns = forward.deadline_ns(context).min(until_ns);
+            let deadline_ns = deadline_ns(&forward, context);
             context.background.put(token, forward, deadline_ns);
         }
         ended => end(forward, ended, context),
     }
+}
+
+/// Returns when it is looked at again, nanoseconds: when the server is late, or the place is kept
+/// no longer.
+fn deadline_ns(forward: &Forward, context: &WorkerContext) -> u64 {
+    let until_ns = forward.departure.map_or(u64::MAX, |departure| departure.until_ns);
+    forward.deadline_ns(context).min(until_ns)
 }
 
 fn drive(forward: &mut Forward, output: &mut Output, context: &mut WorkerContext) -> Progress {

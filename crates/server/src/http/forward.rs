@@ -185,7 +185,7 @@ impl Forward {
             Limit::Connect
         } else if !self.exchange.is_sent() {
             Limit::Write
-        } else if self.request_taken() && self.exchange.is_unanswered() {
+        } else if self.request_taken() && self.exchange.awaits_first_byte() {
             Limit::FirstByte
         } else {
             Limit::Read

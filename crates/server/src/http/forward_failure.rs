@@ -117,7 +117,10 @@ impl Failure {
 
     /// Returns what the failure says of the server.
     pub(super) fn outcome(self) -> Outcome {
-        if self == Self::Lacking { Outcome::Abandoned } else { Outcome::Failed }
+        match self {
+            Self::Lacking | Self::Content(_) | Self::SlowClient(_) => Outcome::Abandoned,
+            _ => Outcome::Failed,
+        }
     }
 
     pub(super) fn count(self, context: &mut WorkerContext) {

@@ -179,7 +179,7 @@ trait ForwardingClient: ClientIo {
         }
         let mut client_is_full = false;
         for _ in 0..TURNS_MAX {
-            let mut moved = false;
+            let (mut moved, mut has_content) = (false, false);
             if forward.exchange.part() == ReplyPart::Done {
                 match self.send_rest(forward, &mut client_is_full, context) {
                     Ok(true) => continue,
@@ -188,8 +188,10 @@ trait ForwardingClient: ClientIo {
                 }
             }
             if forward.exchange.wants_client() {
+                // What the client sends is no sign of life of a server that takes none of it.
+                let was_sent = forward.exchange.is_sent();
                 match self.take_content(forward, &mut client_is_ready, context) {
-                    Ok(taken) => moved |= taken,
+                    Ok(taken) => (moved, has_content) = (taken && was_sent, taken),
                     Err(step) => return step,
                 }
             }
@@ -223,7 +225,7 @@ trait ForwardingClient: ClientIo {
             }
             if moved {
                 forward.moved_ns = context.now_ns();
-            } else {
+            } else if !has_content {
                 return self.watch_both(forward, client_is_ready, context);
             }
         }

@@ -201,6 +201,11 @@ impl<S: Socket> SocketConnection<S> {
         }
     }
 
+    /// Returns whether more of a forwarded request's content is taken, whatever of the reply waits.
+    pub(crate) fn takes_content(&self) -> bool {
+        self.conn.takes_content()
+    }
+
     /// Returns the fetch it waits for, after [`Action::Fetch`]; once that is done, it may proceed.
     pub(crate) fn fetch(&mut self) -> Option<Fetch> {
         self.conn.fetch().cloned().or_else(|| self.conn.output()?.take_fetch())

@@ -81,7 +81,11 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
             server.blocked[1] = true;
             return Ok(false);
         }
-        Err(_) => return Err(Failure::BrokeOff),
+        Err(_) => {
+            // It may have answered before it broke off.
+            (server.is_ready, server.has_failed) = (true, true);
+            return Err(Failure::BrokeOff);
+        }
         Ok(()) => {}
     }
     let unsent = forward.exchange.unsent();
@@ -131,7 +135,7 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
         }
         Err(error) => {
             // It may have answered before it broke off.
-            server.is_ready = true;
+            (server.is_ready, server.has_failed) = (true, true);
             Err(failure_of(server, &error))
         }
     }
@@ -167,6 +171,10 @@ pub(super) fn receive_reply(
     };
     if bytes == 0 {
         let is_new = server.is_new;
+        if server.has_failed && forward.exchange.part() == ReplyPart::UntilClose {
+            // The end of a connection that was reset: the kernel has told of it once, at the send.
+            return Err(Failure::BrokeOff);
+        }
         return match forward.exchange.end(out) {
             Ok(()) => Ok(true),
             Err(_) if is_new => Err(Failure::Unreachable),

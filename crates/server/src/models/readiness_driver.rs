@@ -230,6 +230,9 @@ impl<M: Mechanism> ReadinessDriver<M> {
         let token = core.table.token(slot);
         let Some(conn) = core.table.conn(slot) else { return Ok(()) };
         core.timers.arm(slot, conn.deadline_ns());
+        // A client may send all it has before it takes anything.
+        let takes_both = interest == Interest::Write && conn.takes_content();
+        let interest = if takes_both { Interest::Either } else { interest };
         if interest == Interest::Nothing && conn.registered.is_none() {
             return Ok(());
         }

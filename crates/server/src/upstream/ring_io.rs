@@ -45,7 +45,9 @@ impl RingIo {
     pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let unread = self.received.get(self.read..).unwrap_or_default();
         if unread.is_empty() {
-            return end_of_input(self.ended);
+            // The kernel tells once that a connection was reset.
+            let is_cut = self.ended == Some(0) && self.failed.is_some();
+            return end_of_input(if is_cut { self.failed.map(|errno| -errno) } else { self.ended });
         }
         let bytes = unread.len().min(into.len());
         into[..bytes].copy_from_slice(&unread[..bytes]);

@@ -43,6 +43,8 @@ pub(crate) struct UpstreamSocket {
     pub is_reused: bool,
     /// True until something was written.
     pub is_new: bool,
+    /// True once a send has failed: then the connection is over, however it looks to a read.
+    pub has_failed: bool,
     /// Fault of the server, should the connection fail.
     pub(super) fault: Fault,
     /// True while the mechanism is to be told something.
@@ -320,6 +322,7 @@ impl Sockets {
             is_ready: false,
             is_reused: false,
             is_new: true,
+            has_failed: false,
             fault: Fault::Broken,
             is_changed: false,
             idle_since_ns: 0,

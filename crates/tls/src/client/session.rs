@@ -99,7 +99,12 @@ impl ClientSession {
         transport: &mut (impl Read + Write),
         into: &mut [u8],
     ) -> io::Result<usize> {
-        self.shake_hands(transport)?;
+        if self.conn.is_handshaking() || self.failure.is_some() {
+            self.shake_hands(transport)?;
+        }
+        // What the server says does not wait until it takes what is sent to it. Whether it has gone
+        // is told by the read, behind what it has said.
+        let _ = self.flush(transport);
         for _ in 0..READS_MAX {
             match self.conn.reader().read(into) {
                 Ok(bytes) => {

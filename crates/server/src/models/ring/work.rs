@@ -219,6 +219,12 @@ impl RingWorker {
             Action::Read => self.receive(slot),
             _ => {}
         }
+        // A client may send all it has before it takes anything.
+        if action == Action::Write
+            && self.core.table.conn(slot).is_some_and(|conn| conn.takes_content())
+        {
+            self.receive(slot);
+        }
     }
 
     /// Begins a receive for a connection that has none: a single one before the client's first
