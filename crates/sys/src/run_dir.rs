@@ -112,9 +112,10 @@ pub fn open(pid: u32) -> io::Result<Server> {
 /// Returns the process ids of the running servers that have a file in this user's or root's
 /// directories, lowest first. Removes the files of servers that are gone, where that is allowed.
 pub fn servers() -> Vec<u32> {
-    let mut dirs = candidates(rustix::process::geteuid().as_raw());
+    let uid = rustix::process::geteuid().as_raw();
+    let mut dirs = trusted(candidates(uid), uid);
     if std::env::var_os(VARIABLE).is_none() {
-        dirs.extend(own(0));
+        dirs.extend(trusted(own(0).into(), 0));
     }
     let mut pids: Vec<u32> = dirs.iter().flat_map(|dir| servers_in(dir)).collect();
     pids.sort_unstable();
@@ -162,13 +163,30 @@ fn open_path(path: &Path) -> io::Result<Server> {
 /// process's.
 fn places(pid: u32) -> Vec<PathBuf> {
     use std::os::unix::fs::MetadataExt;
-    let mut places = candidates(rustix::process::geteuid().as_raw());
+    let uid = rustix::process::geteuid().as_raw();
+    let mut places = trusted(candidates(uid), uid);
     if let Ok(status) = std::fs::metadata(format!("/proc/{pid}")) {
         let uid = status.uid();
-        places.push(format!("/run/user/{uid}/weir").into());
-        places.extend(own(uid));
+        let [first, second] = own(uid);
+        let its = vec![format!("/run/user/{uid}/weir").into(), first, second];
+        places.extend(trusted(its, uid));
     }
     places
+}
+
+/// Returns the directories that nobody else can have made for this user's: where everybody may
+/// write, another's directory could tell of servers that are none, and have them signalled.
+fn trusted(mut dirs: Vec<PathBuf>, owner: u32) -> Vec<PathBuf> {
+    use std::os::unix::fs::MetadataExt;
+    let is_open =
+        |dir: &Path| std::fs::metadata(dir).is_ok_and(|status| status.mode() & 0o002 != 0);
+    dirs.retain(|dir| {
+        std::fs::symlink_metadata(dir).is_ok_and(|status| {
+            let is_its = [0, owner].contains(&status.uid()) || !dir.parent().is_some_and(is_open);
+            status.is_dir() && is_its && status.mode() & 0o022 == 0
+        })
+    });
+    dirs
 }
 
 /// Returns the directories that a user's server may choose from, the best first.
@@ -269,8 +287,19 @@ mod tests {
     fn a_directory_that_others_may_write_to_is_not_used() {
         use std::os::unix::fs::PermissionsExt;
         let dir = scratch("open");
+        let uid = rustix::process::geteuid().as_raw();
+        let is_trusted = |owner| !trusted(vec![dir.clone()], owner).is_empty();
+        assert!(is_trusted(uid));
+        // As if another user had made it, in a directory for everybody.
+        if uid != 0 {
+            assert!(!is_trusted(uid + 1));
+        } else {
+            std::os::unix::fs::chown(&dir, Some(4711), None).unwrap();
+            assert!(!is_trusted(0) && is_trusted(4711));
+            std::os::unix::fs::chown(&dir, Some(0), None).unwrap();
+        }
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(make(&dir).is_err());
+        assert!(make(&dir).is_err() && !is_trusted(uid));
         assert!(make(Path::new("/proc/weir")).is_err());
         std::fs::remove_dir(&dir).unwrap();
     }
