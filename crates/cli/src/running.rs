@@ -14,8 +14,8 @@ use std::time::Instant;
 use weir_admin::{AdminListener, Lifecycle, SocketGuard};
 use weir_observe::OwnPage;
 use weir_server::{
-    Address, Config, ErrorLog, Predecessor, Program, START_MAX, Server, Signal, architecture,
-    follow, readiness, stats,
+    Address, Config, ErrorLog, PASSED_ON_TO_NOBODY, Predecessor, Program, START_MAX, Server,
+    Signal, architecture, follow, readiness, stats,
 };
 
 use crate::manager::{self, Watchdog};
@@ -278,7 +278,7 @@ impl Running {
         self.tell_overload();
         // A manager signals the successor itself.
         if self.standing == Standing::Ends && self.is_first && !manager::is_there() {
-            signal.pass_on();
+            self.pass_on(&signal);
         }
         match signal {
             Signal::ShowReport if self.standing != Standing::Ends => {
@@ -294,6 +294,8 @@ impl Running {
             Signal::Stop => self.stop(),
             Signal::Succession(Ok(pid)) => self.leave_to(pid),
             Signal::Succession(Err(why)) => self.go_on(&why),
+            // Its children end after it, and tell of it once more.
+            Signal::SuccessorFailed(_) if self.has_failed => {}
             Signal::SuccessorFailed(how) => {
                 self.errors.error(&format!("the server that has taken over has ended with {how}"));
                 self.has_failed = true;
@@ -301,9 +303,23 @@ impl Running {
             }
             Signal::TimedOut => self.give_sign_of_life(),
             Signal::ShowReport => {}
-            Signal::Ended => return false,
+            Signal::WorkerLost => self.replace_worker(),
+            Signal::Ended => {
+                let was_told = self.standing == Standing::Ends || self.server.is_ending();
+                self.has_failed |= !was_told;
+                return false;
+            }
         }
         true
+    }
+
+    /// Leaves to a new process, since a worker is lost and with it the socket that it alone has
+    /// accepted from.
+    fn replace_worker(&mut self) {
+        if self.standing == Standing::Serves && self.server.lacks_worker() {
+            manager::tell_reloading();
+            self.succeed(Program::Same);
+        }
     }
 
     fn stop(&mut self) {
@@ -425,9 +441,15 @@ impl Running {
         };
         self.standing = Standing::Ends;
         match again {
-            Some(Program::Installed) => Signal::Upgrade.pass_on(),
-            Some(Program::Same) => Signal::Reload.pass_on(),
+            Some(Program::Installed) => self.pass_on(&Signal::Upgrade),
+            Some(Program::Same) => self.pass_on(&Signal::Reload),
             None => {}
+        }
+    }
+
+    fn pass_on(&self, signal: &Signal) {
+        if !signal.pass_on() {
+            self.errors.error(PASSED_ON_TO_NOBODY);
         }
     }
 

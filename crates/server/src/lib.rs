@@ -40,7 +40,9 @@ pub use limits::MEMORY_BYTES_MIN;
 pub use sandbox::gap as sandbox_gap;
 pub use server::{Server, Signal};
 pub use strategy::{OUTPUTS, OutputPath, OutputRow, PRESETS, Preset, Strategy};
-pub use succession::{FailureReport, Predecessor, Program, START_MAX, ask_to_upgrade, follow};
+pub use succession::{
+    FailureReport, PASSED_ON_TO_NOBODY, Predecessor, Program, START_MAX, ask_to_upgrade, follow,
+};
 pub use weir_accept as accept;
 pub use weir_cache::CacheConfig;
 pub use weir_content as content;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use weir_sys::poll::{self, POLLIN, PollFd};
 use weir_sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SignalFd};
 use weir_sys::socket_file::SocketFile;
 use weir_sys::waker::Waker;
-use weir_sys::{heap, privileged, process, profile};
+use weir_sys::{descent, heap, privileged, process, profile};
 
 use crate::architecture::ArchitectureName;
 use crate::bind::{self, Listeners};
@@ -72,6 +72,8 @@ pub enum Signal {
     Succession(Result<u32, String>),
     /// No signal: the successor, which has served, has failed.
     SuccessorFailed(String),
+    /// No signal: the processes of a worker have died.
+    WorkerLost,
     /// No signal: all loops have ended.
     Ended,
     /// No signal: the time has come until which to wait.
@@ -79,14 +81,19 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// Passes the signal on to the servers that have taken this one's place, if it is one.
-    pub fn pass_on(&self) {
+    /// Passes the signal on to the servers that have taken this one's place, if it is one. Returns
+    /// false if it sees none.
+    pub fn pass_on(&self) -> bool {
         match self {
             Self::ShowReport => succession::pass_on(SIGUSR1),
             Self::Reload => succession::pass_on(SIGHUP),
             Self::Upgrade => succession::pass_on(SIGUSR2),
             Self::Stop => succession::pass_on(SIGTERM),
-            Self::Succession(_) | Self::SuccessorFailed(_) | Self::Ended | Self::TimedOut => {}
+            Self::Succession(_)
+            | Self::SuccessorFailed(_)
+            | Self::WorkerLost
+            | Self::Ended
+            | Self::TimedOut => true,
         }
     }
 }
@@ -107,11 +114,17 @@ enum Succession {
 struct EndedWorkers {
     waker: Waker,
     count: AtomicUsize,
+    /// True once a worker's processes have died, until that was noticed.
+    has_lost: AtomicBool,
 }
 
 impl EndedWorkers {
     fn new() -> std::io::Result<Self> {
-        Ok(Self { waker: Waker::new()?, count: AtomicUsize::new(0) })
+        Ok(Self {
+            waker: Waker::new()?,
+            count: AtomicUsize::new(0),
+            has_lost: AtomicBool::new(false),
+        })
     }
 }
 
@@ -303,6 +316,16 @@ pub struct Server {
     stat_page: Option<NewPage>,
     start: Instant,
     stop_requests: u32,
+    children: Children,
+}
+
+/// Child processes of this one.
+#[derive(Debug, Default)]
+struct Children {
+    /// Process ids of the masters of those that serve.
+    masters: Vec<u32>,
+    /// True once this process may have adopted what a successor has left behind.
+    has_adopted: bool,
 }
 
 impl Server {
@@ -382,13 +405,12 @@ impl Server {
             stat_page,
             start: Instant::now(),
             stop_requests: 0,
+            children: Children::default(),
         };
         for (index, sockets) in sockets.into_iter().enumerate() {
             server.start_loop(index, sockets, &config, &report_sender)?;
         }
-        for (index, master) in masters.into_iter().enumerate() {
-            server.start_relay(index, master, &report_sender)?;
-        }
+        server.start_relays(masters, &report_sender)?;
         Ok(server)
     }
 
@@ -459,7 +481,13 @@ impl Server {
     /// time.
     pub fn wait(&mut self, until: Option<Instant>) -> Signal {
         loop {
-            if self.ended.count.load(Ordering::Acquire) == self.loops.len() {
+            // Before their ends, so that it is known of each end whether the worker is lost.
+            let is_starting = matches!(self.succession, Succession::Starting(_));
+            let all_have_ended = self.ended.count.load(Ordering::Acquire) == self.loops.len();
+            if self.ended.has_lost.swap(false, Ordering::Relaxed) {
+                return Signal::WorkerLost;
+            }
+            if all_have_ended && !is_starting {
                 return Signal::Ended;
             }
             if let Some(outcome) = self.succession_outcome() {
@@ -505,12 +533,40 @@ impl Server {
             Ok(SIGHUP) => Some(Signal::Reload),
             Ok(SIGUSR2) => Some(Signal::Upgrade),
             Ok(SIGTERM | SIGINT) => Some(Signal::Stop),
-            Ok(SIGCHLD) => match &mut self.succession {
-                Succession::Done(successor) => successor.failure().map(Signal::SuccessorFailed),
-                Succession::None | Succession::Starting(_) => None,
-            },
+            Ok(SIGCHLD) => {
+                self.reap();
+                match &mut self.succession {
+                    Succession::Done(successor) => successor.failure().map(Signal::SuccessorFailed),
+                    Succession::None | Succession::Starting(_) => None,
+                }
+            }
             _ => None,
         }
+    }
+
+    /// Releases what a successor has left behind.
+    fn reap(&self) {
+        let successor = match &self.succession {
+            Succession::Starting(successor) | Succession::Done(successor) => Some(successor.pid()),
+            Succession::None => None,
+        };
+        if self.children.has_adopted {
+            let masters = self.children.masters.iter().copied();
+            let awaited: Vec<u32> = masters.chain(successor).collect();
+            descent::reap_adopted(&awaited);
+        }
+    }
+
+    /// Returns whether it was told to end, or has left to a successor.
+    pub fn is_ending(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Returns whether connections wait for a worker that is lost, or none is left.
+    pub fn lacks_worker(&self) -> bool {
+        let all_have_ended = self.ended.count.load(Ordering::Acquire) == self.loops.len();
+        let is_last = all_have_ended || self.loops.len() == 1;
+        !self.is_ending() && (is_last || !self.config.share_listener)
     }
 
     /// Gives memory that was freed back to the kernel where that matters, and says when memory is
@@ -567,6 +623,7 @@ impl Server {
             others,
             ticket_keys,
         };
+        self.children.has_adopted = true;
         let successor = Successor::start(path, &heritage)?;
         self.succession = Succession::Starting(successor);
         Ok(())
@@ -745,6 +802,18 @@ impl Server {
     }
 
     /// Starts the thread that represents a worker's processes.
+    fn start_relays(
+        &mut self,
+        masters: Vec<MasterHandle>,
+        incoming: &Sender<WorkerReport>,
+    ) -> Result<(), Error> {
+        self.children.masters = masters.iter().map(MasterHandle::pid).collect();
+        for (index, master) in masters.into_iter().enumerate() {
+            self.start_relay(index, master, incoming)?;
+        }
+        Ok(())
+    }
+
     fn start_relay(
         &mut self,
         index: usize,
@@ -759,8 +828,9 @@ impl Server {
         let thread = std::thread::Builder::new()
             .name(format!("weir-{index}"))
             .spawn(move || {
-                let _end = EndGuard(ended);
-                master.relay(&commands, &memory, &errors);
+                let end = EndGuard(ended);
+                let is_lost = master.relay(&commands, &memory, &errors);
+                end.0.has_lost.fetch_or(is_lost, Ordering::Relaxed);
             })
             .map_err(failed)?;
         self.controls.push(control);

@@ -10,6 +10,7 @@
 //! own has taken one.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -419,14 +420,21 @@ pub fn ask_to_upgrade(pid: u32) -> std::io::Result<()> {
 
 /// Passes a signal on to the servers that have taken this one's place: to all of them, since one
 /// that is about to end passes nothing on. One that does not wait for signals yet would end by it;
-/// the one that has started it knows what to do.
-pub(crate) fn pass_on(signal: i32) {
+/// the one that has started it knows what to do. Returns whether any was seen: /proc may hide
+/// them.
+pub(crate) fn pass_on(signal: i32) -> bool {
     let waits = |pid: &u32| descent::blocks(*pid, signal);
-    for pid in descent::descendants_of(std::process::id()).into_iter().filter(waits) {
+    let successors = descent::descendants_of(std::process::id());
+    for pid in successors.iter().copied().filter(waits) {
         // One that has just ended needs no signal.
         let _ = descent::signal(pid, signal);
     }
+    !successors.is_empty()
 }
+
+/// What an operator is told where a signal is passed on to nobody.
+pub const PASSED_ON_TO_NOBODY: &str = "a signal is not passed on: the server that has taken over is \
+    not seen in /proc (hidepid, proc(5)); signal that one";
 
 /// Follows the servers that take this process's place, one after the other, once this one serves no
 /// more: passes on the signals for them, and returns the exit code of the last. So the process that
@@ -448,7 +456,11 @@ pub fn follow() -> Result<u8, Error> {
             Reaped::NoChild => return Ok(last),
             Reaped::AllRun => match signals.next().map_err(failed)? {
                 SIGCHLD => {}
-                number => pass_on(number),
+                number if !pass_on(number) => {
+                    // The logs are the successor's.
+                    let _ = writeln!(std::io::stderr(), "weir: {PASSED_ON_TO_NOBODY}");
+                }
+                _ => {}
             },
         }
     }

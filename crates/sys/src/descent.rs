@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper,
-    wait,
+    wait, waitpid,
 };
 
 use crate::poll::{self, POLLIN, PollFd};
@@ -63,10 +63,32 @@ pub fn reap() -> Reaped {
     }
 }
 
-/// Returns the children of a process, those that it has adopted among them: proc(5).
+/// Returns the children of a process that have not ended, those that it has adopted among them:
+/// proc(5).
 pub fn children_of(parent: u32) -> Vec<u32> {
-    let parent_of = |pid| proc::field(&proc::of(pid)?, PARENT);
-    proc::processes().filter(|&pid| parent_of(pid) == Some(parent.into())).collect()
+    let runs = |stat: &String| !proc::has_ended(stat);
+    proc::processes()
+        .filter(|&pid| proc::of(pid).filter(runs).is_some_and(is_child(parent)))
+        .collect()
+}
+
+fn is_child(parent: u32) -> impl Fn(String) -> bool {
+    move |stat| proc::field(&stat, PARENT) == Some(parent.into())
+}
+
+/// Releases the children that have ended but for those that somebody waits for: descendants that
+/// this process has adopted ([`adopt_orphans`]).
+pub fn reap_adopted(awaited: &[u32]) {
+    let has_ended = |pid: &u32| {
+        let stat = proc::of(*pid).filter(|stat| proc::has_ended(stat));
+        stat.is_some_and(is_child(std::process::id()))
+    };
+    for pid in proc::processes().filter(|pid| !awaited.contains(pid)).filter(has_ended) {
+        if let Ok(pid) = process(pid) {
+            // Released by nobody else: it was not awaited.
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+        }
+    }
 }
 
 /// Returns a number that grows when a process has waited for a child that has ended: the page
@@ -140,6 +162,17 @@ mod tests {
         assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
         assert!(await_end(child.id(), Duration::ZERO).unwrap());
         assert!(signal(0, libc::SIGTERM).is_err(), "a whole group is no process");
+        let [awaited, other] = [(); 2].map(|()| Command::new("true").spawn().unwrap().id());
+        for pid in [awaited, other] {
+            await_end(pid, Duration::from_secs(60)).unwrap();
+        }
+        assert!(!children_of(std::process::id()).contains(&awaited));
+        let is_there = |pid| proc::of(pid).is_some();
+        // Other tests have children too, whom they wait for.
+        let others: Vec<u32> = proc::processes().filter(|pid| *pid != other).collect();
+        reap_adopted(&others);
+        assert!(is_there(awaited) && !is_there(other));
+        waitpid(Some(process(awaited).unwrap()), WaitOptions::empty()).unwrap();
         assert!(signal(1, 0).is_err());
     }
 }

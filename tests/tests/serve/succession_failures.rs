@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
-use weir_tests::family::family_of;
+use weir_tests::family::{children_of, family_of};
 use weir_tests::wait::until;
-use weir_tests::{Address, Client, Root, Server, Setup, suite};
+use weir_tests::{Address, Client, Root, Server, Setup, request, suite};
 
 use crate::WEIR;
 use crate::succession::{ConfigFile, TAKEN_OVER, UNCHANGED, stop, successions, upgrade};
@@ -162,4 +162,57 @@ fn socket_files_outlive_a_successor_that_fails() {
     check();
     stop(server, "");
     assert!(!unix.exists() && !admin.exists(), "they are the successor's to remove");
+}
+
+/// Returns how many children of a process have ended, and were not released.
+fn unreleased(parent: u32) -> usize {
+    let stats = fs::read_dir("/proc").unwrap().flatten();
+    let stats = stats.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    let ended = format!(") Z {parent} ");
+    stats.filter(|stat| stat.contains(&ended)).count()
+}
+
+#[test]
+fn the_processes_of_a_successor_that_fails_are_released() {
+    let root = Root::with_hello();
+    let processes = ["--arch", "processes", "--arch-option", "pool=2", "--workers", "2"];
+    let server = Server::start(WEIR, &processes, &root);
+    fs::remove_dir_all(root.path()).unwrap();
+    for failed in 1..=2 {
+        server.signal(Signal::USR2);
+        until("the successor has failed", || failures(&server) == failed);
+        until("its processes are released", || unreleased(server.id()) == 0);
+    }
+    stop(server, "");
+}
+
+#[test]
+fn a_worker_whose_processes_die_is_replaced_and_who_waits_for_it_is_served() {
+    for workers in ["1", "2"] {
+        let root = Root::with_hello();
+        let processes = ["--arch", "processes", "--arch-option", "pool=2", "--workers", workers];
+        let server = Server::start(WEIR, &processes, &root);
+        let master = Pid::from_raw(children_of(server.id())[0] as i32).unwrap();
+        kill_process(master, Signal::KILL).unwrap();
+        until("they have died", || server.stderr_so_far().contains("has died, and they with it"));
+        // Some of them wait in the queue of the socket that nobody accepts from.
+        let mut clients: Vec<Client> = (0..16).map(|_| server.connect()).collect();
+        let asks = request("GET", "/hello.txt", &["Connection: close"]);
+        clients.iter_mut().for_each(|client| client.send(&asks));
+        assert!(clients.iter_mut().all(|client| client.reply().text() == "hello"), "{workers}");
+        until("another process serves", || successions(&server) == 1);
+        stop(server, workers);
+    }
+}
+
+#[test]
+fn a_server_without_a_worker_that_cannot_be_replaced_ends_with_an_error() {
+    let root = Root::with_hello();
+    let processes = ["--arch", "processes", "--arch-option", "pool=2", "--workers", "1"];
+    let server = Server::start(WEIR, &processes, &root);
+    fs::remove_dir_all(root.path()).unwrap();
+    let master = Pid::from_raw(children_of(server.id())[0] as i32).unwrap();
+    kill_process(master, Signal::KILL).unwrap();
+    let stopped = server.wait();
+    assert_eq!(stopped.status.code(), Some(1), "{}", stopped.stderr);
 }

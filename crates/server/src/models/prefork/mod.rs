@@ -91,11 +91,16 @@ impl MasterHandle {
         }
     }
 
+    /// Returns the master's process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.id
+    }
+
     /// Relays the main thread's commands to the master, and its reports back, until the master has
-    /// ended.
-    pub(crate) fn relay(self, control: &Control, memory: &MemoryBudget, errors: &ErrorLog) {
+    /// ended. Returns whether it has died.
+    pub(crate) fn relay(self, control: &Control, memory: &MemoryBudget, errors: &ErrorLog) -> bool {
         let (mut sent, mut last) = (Command::FIRST, LoopReport::default());
-        loop {
+        let has_died = loop {
             let watch = |fd: i32| PollFd { fd, events: POLLIN, revents: 0 };
             let mut fds =
                 [watch(control.waker.as_fd().as_raw_fd()), watch(self.channel.as_raw_fd())];
@@ -108,7 +113,7 @@ impl MasterHandle {
             match self.receive() {
                 Some(Message::Report(FINAL_REPORT, report)) => {
                     last = *report;
-                    break;
+                    break false;
                 }
                 Some(Message::Report(report_request, report)) => {
                     last = (*report).clone();
@@ -119,12 +124,13 @@ impl MasterHandle {
                 None => {
                     self.shared.leave_all(self.index);
                     errors.error("the master of a worker's children has died, and they with it");
-                    break;
+                    break true;
                 }
             }
-        }
+        };
         control.send_report(FINAL_REPORT, last);
         let _ = fork::wait_child(self.id);
+        has_died
     }
 
     fn pass_on(&self, sent: &mut Command, control: &Control, memory: &MemoryBudget) {
