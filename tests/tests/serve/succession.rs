@@ -282,6 +282,26 @@ fn a_reload_takes_in_changed_certificates_for_upstreams() {
 }
 
 #[test]
+fn a_reload_takes_in_changed_authorities_of_the_system() {
+    let origin = Origin::echo();
+    let [front, other] =
+        [(); 2].map(|()| TlsFront::start(origin.address(), &FrontSettings::default()));
+    let folder = tempfile::tempdir().unwrap();
+    let trusted = folder.path().join("trusted.pem");
+    fs::copy(other.ca_file(), &trusted).unwrap();
+    let script = "export SSL_CERT_FILE=\"$1\"; shift; exec \"$@\"";
+    let url = front.url("");
+    let arguments = [trusted.to_str().unwrap(), WEIR, "proxy", &url, "--listen", "127.0.0.1:0"];
+    let server = Server::start_in_shell(script, Stdio::null(), &arguments);
+    assert_eq!(server.get("/").status, 502);
+    fs::copy(front.ca_file(), &trusted).unwrap();
+    server.signal(Signal::HUP);
+    until("another process serves", || successions(&server) == 1);
+    assert_eq!(server.get("/").status, 200);
+    stop(server, "");
+}
+
+#[test]
 fn loops_become_more_and_fewer_and_no_connection_is_refused() {
     let root = Root::with_hello();
     let file = ConfigFile::new("workers = 1\n");

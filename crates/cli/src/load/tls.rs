@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use weir_load::tls::{self, ClientIdentity, TlsRequest, TlsSettings, Trust, Version};
+use weir_load::tls::{self, ClientIdentity, TlsRequest, TlsSettings, Trust, Version, of_system};
 
 use super::input;
 use super::target::Target;
@@ -75,7 +75,7 @@ impl TlsOptions {
             ciphers: self.tls_ciphers.clone(),
             trust: match &self.cacert {
                 _ if self.insecure => Trust::Any,
-                None => Trust::System,
+                None => Trust::System(of_system()),
                 Some(file) => Trust::Given { file: shown(file), pem: read("--cacert", file)? },
             },
             identity: self.cert.as_ref().map(|cert| self.identity(cert)).transpose()?,

@@ -16,7 +16,7 @@ pub use self::setup::{TlsRequest, Version, prepare};
 pub use self::suites::suite_names;
 use self::tickets::Tickets;
 use crate::measure::ErrorKind;
-pub use weir_tls::client::{ClientIdentity, Trust};
+pub use weir_tls::client::{ClientIdentity, Trust, of_system};
 
 /// The client's side of TLS for a run.
 #[derive(Clone, Debug)]

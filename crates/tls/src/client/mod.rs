@@ -19,7 +19,7 @@ use rustls::{ClientConfig, ClientConnection};
 use crate::acceptor::PROTOCOL;
 use crate::identity::{self, Error, OpenFile};
 pub use session::{ClientSession, Failure};
-pub use trust::{ClientIdentity, Trust, verifier};
+pub use trust::{ClientIdentity, Trust, of_system, verifier};
 
 /// Number of sessions with a server that are kept to be resumed.
 const SESSIONS_MAX: usize = 256;
@@ -42,7 +42,8 @@ pub struct ClientSettings {
 /// Begins sessions with one server, for all loops.
 pub struct Connector {
     settings: ClientSettings,
-    /// Digest of what the files held when they were read.
+    /// Digest of what the files held when they were read, and of the system's authorities where
+    /// these are trusted.
     files_digest: u64,
     config: Arc<ClientConfig>,
     server_name: ServerName<'static>,
@@ -80,12 +81,17 @@ impl Connector {
         let provider = Arc::new(default_provider());
         // Its key is fixed: the same files have the same digest each time.
         let mut digest = DefaultHasher::new();
+        let authorities = match settings {
+            ClientSettings { ca: None, accepts_any: false, .. } => of_system(),
+            _ => Vec::new(),
+        };
+        authorities.iter().for_each(|certificate| certificate.as_ref().hash(&mut digest));
         let mut read = |path: &PathBuf| {
             identity::read(path, open).inspect(|content| content.hash(&mut digest))
         };
         let trust = match &settings.ca {
             _ if settings.accepts_any => Trust::Any,
-            None => Trust::System,
+            None => Trust::System(authorities),
             Some(path) => Trust::Given { file: path.display().to_string(), pem: read(path)? },
         };
         let without = "--upstream-ca FILE or --upstream-insecure";

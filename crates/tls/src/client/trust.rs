@@ -15,8 +15,9 @@ use super::verification::{Any, Given};
 /// The servers that are trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Those that this system's authorities have certified.
-    System,
+    /// Those that this system's authorities have certified, whose certificates these are
+    /// ([`of_system`]).
+    System(Vec<CertificateDer<'static>>),
     /// Those with a certificate of a PEM file, or with one that these have signed.
     Given {
         /// The file's name.
@@ -41,6 +42,14 @@ pub struct ClientIdentity {
     pub key_pem: Vec<u8>,
 }
 
+/// Returns the certificates of the authorities that this system trusts, in the same order each time
+/// while they are the same.
+pub fn of_system() -> Vec<CertificateDer<'static>> {
+    let mut certificates = rustls_native_certs::load_native_certs().certs;
+    certificates.sort_unstable_by(|one, other| one.as_ref().cmp(other.as_ref()));
+    certificates
+}
+
 /// Returns what verifies the certificates of servers. `otherwise`: the options by which an operator
 /// does without the system's authorities.
 ///
@@ -53,9 +62,9 @@ pub fn verifier(
 ) -> Result<Arc<dyn ServerCertVerifier>, String> {
     match trust {
         Trust::Any => Ok(Arc::new(Any(provider.signature_verification_algorithms))),
-        Trust::System => {
+        Trust::System(certificates) => {
             let mut roots = RootCertStore::empty();
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            roots.add_parsable_certificates(certificates.iter().cloned());
             anchored(roots, provider).map(|it| it as _).map_err(|_| {
                 format!(
                     "this system has no certificates of authorities (Debian's package is \
