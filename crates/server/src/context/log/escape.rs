@@ -55,7 +55,7 @@ pub(super) fn json(out: &mut Vec<u8>, text: &str) {
 pub(super) fn is_control_or_direction(character: char) -> bool {
     let separates_or_reverses = matches!(
         character,
-        '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
     );
     separates_or_reverses || character.is_control()
 }
