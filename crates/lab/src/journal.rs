@@ -326,7 +326,12 @@ mod tests {
             x,
             round: 0,
         };
-        Line::Capacity(Capacity { key, sessions_per_s: 1234.5 })
+        Line::Capacity(Capacity {
+            key,
+            sessions_per_s: 1234.5,
+            began: None,
+            limited_by: Vec::new(),
+        })
     }
 
     fn key_of(line: &Line) -> Key {

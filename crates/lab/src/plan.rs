@@ -13,7 +13,7 @@ use crate::experiment::{
     RateUnit, Seconds, ServerSpec, Sweep,
 };
 use crate::generators::Spike;
-use crate::record::Key;
+use crate::record::{FailedTask, Key};
 
 /// Number of times a capacity is measured; the median counts.
 pub const CAPACITY_ROUNDS: u32 = 3;
@@ -51,6 +51,16 @@ pub enum Task {
     Point,
     /// System calls of a server that does not count them itself.
     Calls,
+}
+
+impl From<Task> for FailedTask {
+    fn from(task: Task) -> Self {
+        match task {
+            Task::Capacity => Self::Capacity,
+            Task::Point => Self::Point,
+            Task::Calls => Self::Calls,
+        }
+    }
 }
 
 /// A step of a run.

@@ -41,15 +41,44 @@ pub struct Capacity {
     pub key: Key,
     /// Sessions per second.
     pub sessions_per_s: f64,
+    /// Start time, UTC, RFC 3339; `None` in older runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began: Option<String>,
+    /// Reasons why the generator considers it its own limit: the server can do as much at least.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limited_by: Vec<String>,
 }
 
-/// A point that could not be measured.
+/// What could not be measured.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum FailedTask {
+    /// A point.
+    #[default]
+    Point,
+    /// A capacity.
+    Capacity,
+    /// The system calls of a point.
+    Calls,
+}
+
+/// A step that could not be measured.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Failed {
+    /// The quantity.
+    #[serde(default)]
+    pub task: FailedTask,
     /// The step that failed.
     pub key: Key,
     /// Reason, as a sentence.
     pub why: String,
+}
+
+impl Failed {
+    /// Creates the record of a step that failed.
+    pub fn of(task: FailedTask, key: &Key, why: String) -> Self {
+        Self { task, key: key.clone(), why }
+    }
 }
 
 /// System calls of a server, counted from outside under the same load as in a point.
@@ -61,8 +90,11 @@ pub struct CallsRun {
     pub by: String,
     /// Counts of the calls.
     pub calls: Vec<CallCount>,
-    /// Replies that the client received in the same run.
+    /// Replies that the client received in the same time.
     pub replies: u64,
+    /// Start time, UTC, RFC 3339; `None` in older runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began: Option<String>,
 }
 
 /// A measured point.

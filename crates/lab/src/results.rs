@@ -153,18 +153,20 @@ fn changed(sessions: &[Session], lines: &[Line]) -> Option<String> {
     })
 }
 
-/// Returns the sessions in which a point was measured. Times are UTC and of one form, so that their
-/// texts are in their order.
+/// Returns the sessions in which something was measured. Times are UTC and of one form, so that
+/// their texts are in their order.
 fn used<'a>(sessions: &'a [Session], lines: &[Line]) -> Vec<&'a Session> {
     let began = |line: &Line| match line {
         Line::Point(point) => Some(point.began.clone()),
-        Line::Failed(_) | Line::Capacity(_) | Line::Calls(_) => None,
+        Line::Capacity(capacity) => capacity.began.clone(),
+        Line::Calls(run) => run.began.clone(),
+        Line::Failed(_) => None,
     };
-    let points: Vec<String> = lines.iter().filter_map(began).collect();
+    let times: Vec<String> = lines.iter().filter_map(began).collect();
     let ends = sessions.iter().skip(1).map(|next| Some(&next.began)).chain([None]);
     let spans = sessions.iter().zip(ends);
     let has_point = |(session, end): &(&Session, Option<&String>)| {
-        points.iter().any(|at| *at >= session.began && end.is_none_or(|end| at < end))
+        times.iter().any(|at| *at >= session.began && end.is_none_or(|end| at < end))
     };
     spans.filter(has_point).map(|(session, _)| session).collect()
 }

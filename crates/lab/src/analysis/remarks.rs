@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::labels;
 use super::study::{Repetition, Study, is_flagged, is_valid};
 use crate::findings::Tally;
-use crate::record::{Flag, Key};
+use crate::record::{FailedTask, Flag, Key};
 
 /// Number of distinct reasons listed; further ones are only counted.
 const REASONS_MAX: usize = 3;
@@ -70,6 +70,24 @@ pub(super) fn remarks(study: &Study<'_>) -> Vec<(String, String)> {
         }
         say("could not be measured", &failed);
     }
+    let place = |key: &Key| {
+        let label = study.server(&key.server).map_or(key.server.as_str(), |at| study.label(at));
+        format!("{}: {label}", key.sweep)
+    };
+    remarks.extend(study.failed.iter().map(|failed| {
+        let what = match failed.task {
+            FailedTask::Calls => "its system calls could not be counted",
+            _ => "a capacity could not be measured",
+        };
+        (place(&failed.key), format!("{what}: {}", failed.why))
+    }));
+    remarks.extend(study.limited.iter().map(|capacity| {
+        let why = capacity.limited_by.join("; ");
+        (
+            place(&capacity.key),
+            format!("a capacity may be the client's, and more is possible: {why}"),
+        )
+    }));
     remarks
 }
 
@@ -117,7 +135,11 @@ mod tests {
             fixtures::invalid("one", 2.0, 1, "late"),
             fixtures::invalid("one", 2.0, 2, "later"),
             Line::Point(Box::new(flagged)),
-            Line::Failed(Failed { key: fixtures::key("two", 4.0, 1), why: "no answer".to_owned() }),
+            Line::Failed(Failed::of(
+                FailedTask::Point,
+                &fixtures::key("two", 4.0, 1),
+                "no answer".to_owned(),
+            )),
         ];
         let study = Study::new("p/e", &experiment, &lines);
         let remarks = remarks(&study);

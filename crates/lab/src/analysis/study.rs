@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::experiment::{Experiment, Sweep};
 use crate::metrics;
-use crate::record::{CallsRun, Key, Line, LoadResult, Point};
+use crate::record::{CallsRun, Capacity, Failed, FailedTask, Key, Line, LoadResult, Point};
 
 /// Values of a metric at one place, by round.
 pub(super) type Rounds = BTreeMap<u32, f64>;
@@ -44,6 +44,10 @@ pub(super) struct Study<'a> {
     repetitions: BTreeMap<PointIndex, BTreeMap<u32, Repetition<'a>>>,
     capacities: BTreeMap<(usize, usize), Vec<f64>>,
     calls: BTreeMap<PointIndex, BTreeMap<u32, &'a CallsRun>>,
+    /// Capacities that may be the client's.
+    pub(super) limited: Vec<&'a Capacity>,
+    /// Capacities and counts of system calls that failed.
+    pub(super) failed: Vec<&'a Failed>,
     /// Number of points with no place in the current experiment.
     pub(super) stray: u32,
 }
@@ -72,15 +76,27 @@ impl<'a> Study<'a> {
 
     fn of(id: &'a str, experiment: &'a Experiment, lines: impl Iterator<Item = &'a Line>) -> Self {
         let (repetitions, capacities, calls) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let mut study = Self { id, experiment, repetitions, capacities, calls, stray: 0 };
+        let (limited, failed, stray) = (Vec::new(), Vec::new(), 0);
+        let mut study =
+            Self { id, experiment, repetitions, capacities, calls, limited, failed, stray };
+        let mut measured = Vec::new();
         for line in lines {
+            match line {
+                Line::Capacity(capacity) => measured.push((FailedTask::Capacity, &capacity.key)),
+                Line::Calls(run) => measured.push((FailedTask::Calls, &run.key)),
+                Line::Point(_) | Line::Failed(_) => {}
+            }
             match line {
                 Line::Point(point) => {
                     study.put(&point.key, Repetition::Measured(point));
                 }
-                Line::Failed(failed) => study.put(&failed.key, Repetition::Failed(&failed.why)),
+                Line::Failed(failed) if failed.task == FailedTask::Point => {
+                    study.put(&failed.key, Repetition::Failed(&failed.why));
+                }
+                Line::Failed(failed) if failed.key.experiment == id => study.failed.push(failed),
                 Line::Capacity(capacity) if capacity.key.experiment == id => {
                     if let Some(place) = study.place(&capacity.key) {
+                        study.limited.extend(Some(capacity).filter(|c| !c.limited_by.is_empty()));
                         let all = study.capacities.entry(place).or_default();
                         all.push(capacity.sessions_per_s);
                     }
@@ -90,9 +106,11 @@ impl<'a> Study<'a> {
                         study.calls.entry(spot).or_default().insert(run.key.round, run);
                     }
                 }
-                Line::Capacity(_) | Line::Calls(_) => {}
+                Line::Capacity(_) | Line::Calls(_) | Line::Failed(_) => {}
             }
         }
+        // Another session may have measured what failed in one.
+        study.failed.retain(|failed| !measured.contains(&(failed.task, &failed.key)));
         study
     }
 
@@ -249,7 +267,9 @@ mod tests {
     #[test]
     fn the_best_line_about_a_point_counts_and_of_equals_the_last() {
         let experiment = fixtures::experiment();
-        let failed = |round| Failed { key: fixtures::key("one", 1.0, round), why: "no".to_owned() };
+        let failed = |round| {
+            Failed::of(FailedTask::Point, &fixtures::key("one", 1.0, round), "no".to_owned())
+        };
         let mut disturbed = fixtures::point("one", 1.0, 2, 14.0);
         disturbed.cores.client.stolen_share = 0.1;
         let disturbed = Line::Point(Box::new(disturbed));
@@ -303,8 +323,13 @@ mod tests {
     fn calls_counted_from_outside_stand_in_for_what_points_do_not_tell() {
         let experiment = fixtures::experiment();
         let calls = vec![CallCount { name: "accept4".to_owned(), count: 50, time_s: None }];
-        let run =
-            CallsRun { key: fixtures::key("two", 1.0, 9), by: "x".into(), calls, replies: 25 };
+        let run = CallsRun {
+            key: fixtures::key("two", 1.0, 9),
+            by: "x".into(),
+            calls,
+            replies: 25,
+            began: None,
+        };
         let lines = [Line::Calls(run), fixtures::line("two", 1.0, 0, 10.0)];
         let study = Study::new("p/e", &experiment, &lines);
         let told = study.valid(spot(1, 0), "calls.accept4.per_reply");

@@ -263,7 +263,12 @@ mod tests {
     #[test]
     fn servers_with_capacities_of_their_own_are_shown_as_multiples_of_them() {
         let capacity = |server: &str, sessions_per_s| {
-            Kept::Capacity(Capacity { key: fixtures::key(server, 0.0, 0), sessions_per_s })
+            Kept::Capacity(Capacity {
+                key: fixtures::key(server, 0.0, 0),
+                sessions_per_s,
+                began: None,
+                limited_by: Vec::new(),
+            })
         };
         let lines = [
             capacity("one", 100.0),

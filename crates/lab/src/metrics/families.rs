@@ -240,6 +240,7 @@ mod tests {
             by: "strace".into(),
             calls: vec![call("accept4", 200), call("writev", 100)],
             replies: 100,
+            began: None,
         };
         let of = metrics::calls_value;
         assert_eq!(of(&run, "calls.accept4.per_reply"), Some(2.0));

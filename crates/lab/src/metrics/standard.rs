@@ -182,8 +182,16 @@ metrics! {
 
 /// The generators' names for errors in which a server refuses a connection, or ends one without a
 /// whole reply.
-const REFUSALS: &[&str] =
-    &["connect-refused", "connect-reset", "reset", "closed-early", "connrefused", "connreset"];
+const REFUSALS: &[&str] = &[
+    "connect-refused",
+    "connect-reset",
+    "handshake-reset",
+    "reset",
+    "closed-early",
+    "tls-truncated",
+    "connrefused",
+    "connreset",
+];
 
 /// Minimum share of the accepts whose time in the queue is known if all were asked for: a client
 /// that has gone may leave nothing to ask.
@@ -192,6 +200,7 @@ const ALL_TIMED: f64 = 0.99;
 /// The generators' names for timeouts.
 const TIMEOUTS: &[&str] = &[
     "connect-timeout",
+    "handshake-timeout",
     "send-timeout",
     "reply-timeout",
     "deadline",

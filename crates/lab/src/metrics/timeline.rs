@@ -27,7 +27,8 @@ metrics! {
     "timeline.goodput_min", "replies in the worst bin", "replies/s",
         |p| timeline(p)?.goodput_min(),
         "The fewest whole replies per second of any bin within the schedule, but for the first and \
-         the last";
+         the last. Replies to requests of the warm-up are in none: where a reply takes longer than \
+         a bin, the first ones have too few";
     "timeline.goodput_spike", "replies during the spike", "replies/s",
         |p| timeline(p)?.goodput_spike(),
         "Whole replies per second in the bins between the step up and the step down";

@@ -11,11 +11,12 @@ use crate::measure::calls::Counting;
 use crate::plan;
 use crate::record::{CallsRun, Capacity, Line};
 use crate::servers::RunningServer;
+use crate::time::utc_now;
 
 impl Runner {
     /// Measures sessions per second in a closed loop of clients without a path, which would be
     /// measured in the place of the server: the clients would be on their way. Only the count is
-    /// used, so the validity of the times does not matter.
+    /// used, so the validity of the times does not matter; a limit of the generator's own does.
     pub(super) fn capacity(&self, resolved: &ResolvedPoint<'_>) -> Result<Line, String> {
         let near = LoadSpec { path: None, ..resolved.sweep.load.clone() };
         let load_request = LoadRequest {
@@ -30,6 +31,7 @@ impl Runner {
             conns: None,
             ..self.load_request(resolved)
         };
+        let began = Some(utc_now());
         let mut load = generators::start(&load_request)?;
         await_end(&mut load, Instant::now() + resolved.patience(), resolved.stop)?;
         let result = load.wait()?;
@@ -37,7 +39,10 @@ impl Runner {
         if sessions_per_s <= 0.0 {
             return Err("no session of the closed loop ended well".to_owned());
         }
-        Ok(Line::Capacity(Capacity { key: resolved.step.key.clone(), sessions_per_s }))
+        let may_limit = result.has_valid_counts() || resolved.sweep.client_may_limit;
+        let limited_by = if may_limit { Vec::new() } else { result.reasons };
+        let key = resolved.step.key.clone();
+        Ok(Line::Capacity(Capacity { key, sessions_per_s, began, limited_by }))
     }
 
     /// Counts system calls under the load of a point; the counting slows the server down.
@@ -46,6 +51,7 @@ impl Runner {
         resolved: &ResolvedPoint<'_>,
         server: &RunningServer,
     ) -> Result<Line, String> {
+        let at = utc_now();
         let mut load = generators::start(&self.load_request(resolved))?;
         let began = Instant::now();
         let (from, to) = load.window();
@@ -54,8 +60,10 @@ impl Runner {
         sleep_until(began + to, resolved.stop)?;
         let calls = counting.stop()?;
         await_end(&mut load, began + to + resolved.patience(), resolved.stop)?;
-        let replies = load.wait()?.replies;
-        let by = "strace".to_owned();
-        Ok(Line::Calls(CallsRun { key: resolved.step.key.clone(), by, calls, replies }))
+        let result = load.wait()?;
+        // What it slowed down is answered after it has ended, and is counted as replies too.
+        let replies = (result.replies_per_s * result.window_s).round() as u64;
+        let (key, by) = (resolved.step.key.clone(), "strace".to_owned());
+        Ok(Line::Calls(CallsRun { key, by, calls, replies, began: Some(at) }))
     }
 }

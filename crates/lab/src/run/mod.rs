@@ -288,7 +288,13 @@ fn programs(
         }
     }
     if let Some(build) = &request.request.against {
-        found.push((AGAINST.to_owned(), servers::version(Kind::Weir, build)?));
+        let version = servers::version(Kind::Weir, build)?;
+        let sum = programs::build_of(build).unwrap_or_default();
+        found.push((AGAINST.to_owned(), format!("{version} ({sum})")));
+    }
+    if let Some(log) = &request.request.log {
+        let sum = programs::build_of(log).ok_or("the access log cannot be read")?;
+        found.push(("access log".to_owned(), sum));
     }
     let lost = applications(experiments, &mut found, &mut missing);
     for (name, experiment) in experiments.iter_mut() {
@@ -424,8 +430,8 @@ fn all_steps(
             // An interrupted step is not recorded.
             return Ok(End::Stopped);
         }
-        let line =
-            measured.unwrap_or_else(|why| Line::Failed(Failed { key: step.key.clone(), why }));
+        let line = measured
+            .unwrap_or_else(|why| Line::Failed(Failed::of(step.task.into(), &step.key, why)));
         pace.learn(began.elapsed().as_secs_f64(), &step);
         tell(Event::StepEnded(&line));
         let is_point = matches!(line, Line::Point(_));
