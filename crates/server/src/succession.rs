@@ -433,8 +433,8 @@ pub(crate) fn pass_on(signal: i32) -> bool {
 }
 
 /// What an operator is told where a signal is passed on to nobody.
-pub const PASSED_ON_TO_NOBODY: &str = "a signal is not passed on: the server that has taken over is \
-    not seen in /proc (hidepid, proc(5)); signal that one";
+pub const PASSED_ON_TO_NOBODY: &str = "a signal is not passed on: the server that has taken over \
+    is not seen in /proc (hidepid, proc(5)); signal that one";
 
 /// Follows the servers that take this process's place, one after the other, once this one serves no
 /// more: passes on the signals for them, and returns the exit code of the last. So the process that
