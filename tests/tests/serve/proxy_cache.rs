@@ -483,6 +483,32 @@ fn a_reply_that_is_gone_at_the_origin_stands_in_for_nothing() {
 }
 
 #[test]
+fn a_stale_reply_past_which_requests_go_is_for_who_accepts_it_and_until_it_is_gone() {
+    let fields = Arc::new(AtomicUsize::new(0));
+    let at_origin = Arc::clone(&fields);
+    let origin = Origin::start(move |_| match at_origin.load(Ordering::Relaxed) {
+        0 => reply_with("Cache-Control: max-age=0\r\nETag: \"v\"\r\n", b"good"),
+        // For one client: requests go past the cache for a while, and what is stored stays.
+        1 => reply_with("Set-Cookie: a=b\r\nCache-Control: no-store\r\n", b"own"),
+        2 => b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone".to_vec(),
+        _ => Vec::new(),
+    });
+    let server = caching(&origin, &[]);
+    let get = |way: usize, asks: &[&str]| {
+        fields.store(way, Ordering::Relaxed);
+        let reply = server.get_with("/", asks);
+        (reply.status, reply.text())
+    };
+    assert_eq!(get(0, &[]), (200, "good".into()));
+    assert_eq!(get(1, &[]), (200, "own".into()));
+    assert_eq!(get(3, &[]), (200, "good".into()));
+    assert_eq!(get(3, &["Cache-Control: no-cache"]).0, 502);
+    assert_eq!(get(2, &[]).0, 404);
+    assert_eq!(get(3, &[]).0, 502);
+    server.stop_cleanly();
+}
+
+#[test]
 fn a_refusal_of_one_request_costs_the_others_neither_the_stored_reply_nor_its_use() {
     let (origin, way) = failing();
     let server = caching(&origin, &[]);

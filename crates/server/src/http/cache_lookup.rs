@@ -163,7 +163,12 @@ impl Asked<'_, '_> {
             },
             Found::OtherVariants => (Why::VaryMiss, None),
             Found::Nothing => (Why::UriMiss, None),
-            Found::Pass(stored) => (Why::Bypass, stored),
+            // The stale one may stand in, unless the client wants none.
+            Found::Pass(stored) => {
+                let is_wanted =
+                    |stale: &Arc<Stored>| self.reuse(stale, unix_ns) != Reuse::Requested;
+                (Why::Bypass, stored.filter(is_wanted))
+            }
         };
         match () {
             () if !may_act => Consulted::Later,

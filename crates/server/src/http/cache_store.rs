@@ -38,6 +38,8 @@ impl Forward {
             says = self.handle_reply(&mut part, status, &head, context);
         } else if part.stale.as_ref().is_some_and(|stale| replaces(stale, status, &part, context)) {
             part.answer = part.stale.take().map(|stale| (stale, "hit; detail=stale-if-error"));
+        } else if matches!(status, 404 | 410) {
+            withdraw(&part, context);
         } else if self.answered.head_only {
             learn_from_head(&part, &head, context);
         }
@@ -284,12 +286,19 @@ fn pass(
         (Recurrence::Never, [].into(), false)
     };
     let unix_ns = context.unix_ns();
+    if withdraws {
+        withdraw(part, context);
+    }
     let Some(upstreams) = &mut context.upstreams else { return };
-    let stale = part.stale.as_ref().filter(|_| withdraws);
-    if let (Some(stale), Some(cache)) = (stale, upstreams.cache()) {
+    upstreams.pass(&flight, recurs, selectors, unix_ns);
+}
+
+/// Removes the stale reply to a request: the resource is no longer what it says.
+fn withdraw(part: &CachePart, context: &WorkerContext) {
+    let cache = context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
+    if let (Some(stale), Some(cache)) = (&part.stale, cache) {
         cache.withdraw(&part.key, stale);
     }
-    upstreams.pass(&flight, recurs, selectors, unix_ns);
 }
 
 /// Returns whether a status says nothing of the replies to requests to come: it is about what this
