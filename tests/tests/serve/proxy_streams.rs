@@ -31,6 +31,7 @@ suite! {
     an_interim_reply_does_not_cost_the_client_its_answer,
     a_reply_until_the_close_that_is_cut_by_a_reset_does_not_look_whole,
     a_client_that_reads_nothing_before_it_has_sent_all_is_read,
+    a_client_whose_content_nobody_wants_any_more_keeps_no_loop_busy,
 }
 
 suite! {
@@ -234,6 +235,32 @@ fn a_client_that_reads_nothing_before_it_has_sent_all_is_read(setup: &Setup) {
     let rest = client.rest().unwrap();
     assert_eq!(rest.len(), LARGE / 2 + format!(" {LARGE} bytes").len());
     server.stop_cleanly();
+}
+
+fn a_client_whose_content_nobody_wants_any_more_keeps_no_loop_busy(setup: &Setup) {
+    let origin = by_hand(|mut stream, _| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 8 << 20);
+        let _ = stream.write_all(head.as_bytes());
+        let mut reading = stream.try_clone().unwrap();
+        thread::spawn(move || std::io::copy(&mut reading, &mut std::io::sink()));
+        let _ = stream.write_all(&vec![b'y'; 8 << 20]);
+        thread::park();
+    });
+    let options = ["--workers", "1", "--reply-buffer", "64M", "--buffers-total", "64M"];
+    let server = proxy(setup, origin, &options);
+    let mut client = Client::connect_narrow(server.address());
+    client.send(request("GET", "/", &["Content-Length: 100000000"]));
+    assert_eq!(client.head().unwrap().status, 200);
+    // Nothing of the reply is read from here on, and some more is sent, a while after.
+    for _ in 0..10 {
+        thread::sleep(Duration::from_millis(100));
+        client.send(b"more");
+    }
+    thread::sleep(Duration::from_millis(500));
+    drop(client);
+    let stats = server.stop_cleanly().stats()["total"].clone();
+    let waits = stats["getevents_calls"].as_f64().unwrap();
+    assert!(waits < 2_000.0, "{waits}");
 }
 
 fn a_slow_client_gives_up_its_place(setup: &Setup) {

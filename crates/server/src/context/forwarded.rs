@@ -272,11 +272,13 @@ impl Background {
         Some(*deadline_ns).filter(|&deadline_ns| deadline_ns < u64::MAX)
     }
 
-    /// Removes and returns a request whose deadline has come, the earliest first.
-    pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Box<Forward>> {
+    /// Removes and returns a request whose deadline has come, the earliest first, with its token,
+    /// under which it may be put back.
+    pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<(Token, Box<Forward>)> {
         self.due_ns().filter(|&due_ns| due_ns <= now_ns)?;
         let (_, index) = self.deadlines.pop_first()?;
-        self.take(Self::token(index as usize))
+        let token = Self::token(index as usize);
+        self.take(token).map(|forward| (token, forward))
     }
 }
 
@@ -353,6 +355,11 @@ mod tests {
         (background, tokens)
     }
 
+    fn due(background: &mut Background, now_ns: u64) -> Option<u64> {
+        let due = background.take_due(now_ns);
+        serial(due.map(|(_, forward)| forward))
+    }
+
     fn serial(forward: Option<Box<Forward>>) -> Option<u64> {
         forward.map(|forward| forward.serial)
     }
@@ -385,16 +392,16 @@ mod tests {
     #[test]
     fn those_due_are_taken_by_their_deadlines() {
         let (mut background, tokens) = background([30, 10, u64::MAX, 20, 10]);
-        assert_eq!((background.due_ns(), serial(background.take_due(9))), (Some(10), None));
-        let due: Vec<_> = std::iter::from_fn(|| serial(background.take_due(20))).collect();
-        assert_eq!((due, background.due_ns()), (vec![1, 4, 3], Some(30)));
+        assert_eq!((background.due_ns(), due(&mut background, 9)), (Some(10), None));
+        let all: Vec<_> = std::iter::from_fn(|| due(&mut background, 20)).collect();
+        assert_eq!((all, background.due_ns()), (vec![1, 4, 3], Some(30)));
         // Put back, it is due when it says then.
         let first = background.take(tokens[0]).unwrap();
         assert_eq!(background.due_ns(), None);
         background.put(tokens[0], first, 50);
-        assert_eq!((serial(background.take_due(49)), background.due_ns()), (None, Some(50)));
-        assert_eq!(serial(background.take_due(50)), Some(0));
-        assert_eq!((serial(background.take_due(u64::MAX)), background.due_ns()), (None, None));
+        assert_eq!((due(&mut background, 49), background.due_ns()), (None, Some(50)));
+        assert_eq!(due(&mut background, 50), Some(0));
+        assert_eq!((due(&mut background, u64::MAX), background.due_ns()), (None, None));
     }
 
     #[test]

@@ -150,18 +150,16 @@ pub(crate) fn end_wait(serial: u64, refusal: Option<Reason>, context: &mut Worke
 /// Ends the requests whose deadline has come: the server's, or that of a place that is kept. One
 /// whose connect takes too long goes to another server.
 pub(crate) fn poll(context: &mut WorkerContext) {
-    while let Some(mut forward) = context.background.take_due(context.now_ns()) {
+    while let Some((token, mut forward)) = context.background.take_due(context.now_ns()) {
         match forward.late(0, context) {
             Some(Failure::Timeout(Limit::Connect)) if try_elsewhere(&mut forward, context) => {
-                let token = context.background.vacant();
                 context.serving = token;
                 advance(token, forward, context);
             }
             Some(failure) => end(forward, Progress::Failed(failure), context),
             // A limit of a connect may have grown since.
             None if deadline_ns(&forward, context) > context.now_ns() => {
-                let (token, deadline_ns) =
-                    (context.background.vacant(), deadline_ns(&forward, context));
+                let deadline_ns = deadline_ns(&forward, context);
                 context.background.put(token, forward, deadline_ns);
             }
             None => end(forward, Progress::GivenUp, context),
@@ -213,6 +211,7 @@ fn drive(forward: &mut Forward, output: &mut Output, context: &mut WorkerContext
     }
     // No client holds it back, but it ends where what is stored ends.
     loop {
+        let awaited = forward.awaits_first_byte();
         let exchanged = exchange(forward, context, |forward, context| {
             let received = receive_reply(forward, output, context);
             output.bytes.clear();
@@ -232,7 +231,7 @@ fn drive(forward: &mut Forward, output: &mut Output, context: &mut WorkerContext
             watch(forward, context);
             return Progress::Waits;
         }
-        forward.moved_ns = context.now_ns();
+        forward.note_moved(awaited, context);
     }
 }
 

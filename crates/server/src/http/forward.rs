@@ -185,10 +185,23 @@ impl Forward {
             Limit::Connect
         } else if !self.exchange.is_sent() {
             Limit::Write
-        } else if self.request_taken() && self.exchange.awaits_first_byte() {
+        } else if self.awaits_first_byte() {
             Limit::FirstByte
         } else {
             Limit::Read
+        }
+    }
+
+    /// Returns whether the first byte of the reply is what is waited for.
+    pub(super) fn awaits_first_byte(&self) -> bool {
+        self.request_taken() && self.exchange.is_sent() && self.exchange.awaits_first_byte()
+    }
+
+    /// Records that something has moved. `awaited`: the first byte was waited for before, which
+    /// interim replies are not.
+    pub(super) fn note_moved(&mut self, awaited: bool, context: &WorkerContext) {
+        if !(awaited && self.awaits_first_byte()) {
+            self.moved_ns = context.now_ns();
         }
     }
 

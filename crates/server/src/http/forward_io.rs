@@ -180,6 +180,7 @@ trait ForwardingClient: ClientIo {
         let mut client_is_full = false;
         for _ in 0..TURNS_MAX {
             let (mut moved, mut has_content) = (false, false);
+            let awaited = forward.awaits_first_byte();
             if forward.exchange.part() == ReplyPart::Done {
                 match self.send_rest(forward, &mut client_is_full, context) {
                     Ok(true) => continue,
@@ -224,7 +225,7 @@ trait ForwardingClient: ClientIo {
                 forward.release_server(outcome_of(forward.exchange.status()), context);
             }
             if moved {
-                forward.moved_ns = context.now_ns();
+                forward.note_moved(awaited, context);
             } else if !has_content {
                 return self.watch_both(forward, client_is_ready, context);
             }

@@ -171,7 +171,7 @@ pub(super) fn receive_reply(
     };
     if bytes == 0 {
         let is_new = server.is_new;
-        if server.has_failed && forward.exchange.part() == ReplyPart::UntilClose {
+        if server.has_failed() && forward.exchange.part() == ReplyPart::UntilClose {
             // The end of a connection that was reset: the kernel has told of it once, at the send.
             return Err(Failure::BrokeOff);
         }

@@ -45,9 +45,7 @@ impl RingIo {
     pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let unread = self.received.get(self.read..).unwrap_or_default();
         if unread.is_empty() {
-            // The kernel tells once that a connection was reset.
-            let is_cut = self.ended == Some(0) && self.failed.is_some();
-            return end_of_input(if is_cut { self.failed.map(|errno| -errno) } else { self.ended });
+            return end_of_input(self.ended);
         }
         let bytes = unread.len().min(into.len());
         into[..bytes].copy_from_slice(&unread[..bytes]);
@@ -158,6 +156,11 @@ impl RingIo {
             buffer.clear();
             self.unsent = buffer;
         }
+    }
+
+    /// Returns whether a send has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.is_some()
     }
 
     /// Returns the operations under way.

@@ -76,6 +76,11 @@ impl UpstreamSocket {
         self.fd.as_fd()
     }
 
+    /// Returns whether a send has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed || self.ring.as_ref().is_some_and(|ring| ring.has_failed())
+    }
+
     /// Returns a share in the socket.
     pub(crate) fn shared_fd(&self) -> SharedFd {
         SharedFd::of(&self.fd)

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use weir_cache::Stored;
-use weir_http1::forward::max_forwards;
+use weir_http1::forward::{ReplyPart, max_forwards};
 use weir_http1::{Method, Request, Status};
 
 use super::{Action, Connection, Flow, State};
@@ -225,7 +225,9 @@ impl Connection {
 
     /// Returns whether more of a forwarded request's content is taken, whatever of the reply waits.
     pub(crate) fn takes_content(&self) -> bool {
-        matches!(&self.state, State::Forward(forward) if forward.exchange.wants_client())
+        let State::Forward(forward) = &self.state else { return false };
+        // Once the reply is there, what is left of it is sent before anything else.
+        forward.exchange.part() != ReplyPart::Done && forward.exchange.wants_client()
     }
 
     /// Ends a forwarded request at its deadline, or lets it go on.
