@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_admin::{AdminListener, Lifecycle, SocketGuard};
 use weir_observe::OwnPage;
@@ -154,6 +154,8 @@ pub(crate) fn run(
         is_first,
         stats_json,
         has_failed: false,
+        began: Instant::now(),
+        replacement: None,
     }
     .run_to_end()
 }
@@ -251,7 +253,17 @@ struct Running {
     stats_json: Option<PathBuf>,
     /// True if a successor has failed after it had taken over.
     has_failed: bool,
+    began: Instant,
+    /// Time at which a successor is to be started, because a worker is lost.
+    replacement: Option<Instant>,
 }
+
+/// Age of a server before which it is not replaced because a worker is lost: what kills one may
+/// kill the next.
+const REPLACED_AFTER: Duration = Duration::from_secs(1);
+
+/// Time until that is tried again, if the successor fails.
+const REPLACED_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 impl Running {
     /// Runs the server until every loop has ended. The first process then follows its successors,
@@ -274,8 +286,10 @@ impl Running {
     fn handle_next(&mut self) -> bool {
         let sign = self.watchdog.as_ref().map(Watchdog::next);
         let reading = self.overloads.as_ref().map(Overloads::due);
-        let signal = self.server.wait(sign.into_iter().chain(reading).min());
+        let until = sign.into_iter().chain(reading).chain(self.replacement).min();
+        let signal = self.server.wait(until);
         self.tell_overload();
+        self.replace_worker();
         // A manager signals the successor itself.
         if self.standing == Standing::Ends && self.is_first && !manager::is_there() {
             self.pass_on(&signal);
@@ -303,7 +317,11 @@ impl Running {
             }
             Signal::TimedOut => self.give_sign_of_life(),
             Signal::ShowReport => {}
-            Signal::WorkerLost => self.replace_worker(),
+            Signal::WorkerLost => {
+                let at = Instant::now().max(self.began + REPLACED_AFTER);
+                self.replacement = self.server.lacks_worker().then_some(at);
+                self.server.await_workers(self.replacement.is_some());
+            }
             Signal::Ended => {
                 let was_told = self.standing == Standing::Ends || self.server.is_ending();
                 self.has_failed |= !was_told;
@@ -313,9 +331,13 @@ impl Running {
         true
     }
 
-    /// Leaves to a new process, since a worker is lost and with it the socket that it alone has
-    /// accepted from.
+    /// Leaves to a new process, once it is time, since a worker is lost, and with it the socket
+    /// that it alone has accepted from.
     fn replace_worker(&mut self) {
+        if self.replacement.is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        self.replacement = None;
         if self.standing == Standing::Serves && self.server.lacks_worker() {
             manager::tell_reloading();
             self.succeed(Program::Same);
@@ -328,6 +350,7 @@ impl Running {
             self.errors.info("stopping: open connections are finished");
             self.standing = Standing::Serves;
         }
+        self.replacement = None;
         self.lifecycle.stop();
         self.server.stop();
     }
@@ -419,6 +442,11 @@ impl Running {
                 self.succeed(program);
             }
         }
+        // Without any other worker it ends.
+        self.server.await_workers(false);
+        if self.standing == Standing::Serves && self.server.lacks_worker() {
+            self.replacement = Some(Instant::now() + REPLACED_AGAIN_AFTER);
+        }
     }
 
     /// Leaves everything to a successor that serves.
@@ -427,6 +455,7 @@ impl Running {
         let text = format!("process {pid} serves from now on, and {own} finishes what it has");
         self.errors.notice(&text);
         self.lifecycle.hand_over();
+        self.server.await_workers(false);
         if let Some(mut admin) = self.admin.take() {
             admin.guard.leave();
         }

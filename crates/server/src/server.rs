@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -114,17 +114,13 @@ enum Succession {
 struct EndedWorkers {
     waker: Waker,
     count: AtomicUsize,
-    /// True once a worker's processes have died, until that was noticed.
-    has_lost: AtomicBool,
+    /// Number of workers whose processes have died.
+    lost: AtomicUsize,
 }
 
 impl EndedWorkers {
     fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            waker: Waker::new()?,
-            count: AtomicUsize::new(0),
-            has_lost: AtomicBool::new(false),
-        })
+        Ok(Self { waker: Waker::new()?, count: AtomicUsize::new(0), lost: AtomicUsize::new(0) })
     }
 }
 
@@ -324,6 +320,10 @@ pub struct Server {
 struct Children {
     /// Process ids of the masters of those that serve.
     masters: Vec<u32>,
+    /// Number of workers that are known to be lost.
+    lost: usize,
+    /// True while the server goes on without any.
+    are_awaited: bool,
     /// True once this process may have adopted what a successor has left behind.
     has_adopted: bool,
 }
@@ -484,10 +484,11 @@ impl Server {
             // Before their ends, so that it is known of each end whether the worker is lost.
             let is_starting = matches!(self.succession, Succession::Starting(_));
             let all_have_ended = self.ended.count.load(Ordering::Acquire) == self.loops.len();
-            if self.ended.has_lost.swap(false, Ordering::Relaxed) {
+            let lost = self.ended.lost.load(Ordering::Relaxed);
+            if std::mem::replace(&mut self.children.lost, lost) != lost {
                 return Signal::WorkerLost;
             }
-            if all_have_ended && !is_starting {
+            if all_have_ended && !is_starting && !self.children.are_awaited {
                 return Signal::Ended;
             }
             if let Some(outcome) = self.succession_outcome() {
@@ -553,7 +554,7 @@ impl Server {
         if self.children.has_adopted {
             let masters = self.children.masters.iter().copied();
             let awaited: Vec<u32> = masters.chain(successor).collect();
-            descent::reap_adopted(&awaited);
+            descent::reap_adopted(|pid| awaited.contains(&pid));
         }
     }
 
@@ -562,11 +563,16 @@ impl Server {
         self.kept.is_empty()
     }
 
-    /// Returns whether connections wait for a worker that is lost, or none is left.
+    /// Returns whether connections wait for a worker that is lost, or all are.
     pub fn lacks_worker(&self) -> bool {
-        let all_have_ended = self.ended.count.load(Ordering::Acquire) == self.loops.len();
-        let is_last = all_have_ended || self.loops.len() == 1;
-        !self.is_ending() && (is_last || !self.config.share_listener)
+        let lost = self.children.lost;
+        let waits = lost == self.loops.len() || lost > 0 && !self.config.share_listener;
+        waits && !self.is_ending()
+    }
+
+    /// Has [`Self::wait`] wait on though no worker is left, or not: others will be started.
+    pub fn await_workers(&mut self, are_awaited: bool) {
+        self.children.are_awaited = are_awaited;
     }
 
     /// Gives memory that was freed back to the kernel where that matters, and says when memory is
@@ -588,6 +594,7 @@ impl Server {
             self.succession = Succession::None;
         }
         self.kept.clear();
+        self.children.are_awaited = false;
         self.stop_requests += 1;
         let phase = if self.stop_requests == 1 { Phase::Drain } else { Phase::Stop };
         self.controls.iter().for_each(|control| control.set_phase(phase));
@@ -830,7 +837,7 @@ impl Server {
             .spawn(move || {
                 let end = EndGuard(ended);
                 let is_lost = master.relay(&commands, &memory, &errors);
-                end.0.has_lost.fetch_or(is_lost, Ordering::Relaxed);
+                end.0.lost.fetch_add(is_lost.into(), Ordering::Relaxed);
             })
             .map_err(failed)?;
         self.controls.push(control);

@@ -78,12 +78,12 @@ fn is_child(parent: u32) -> impl Fn(String) -> bool {
 
 /// Releases the children that have ended but for those that somebody waits for: descendants that
 /// this process has adopted ([`adopt_orphans`]).
-pub fn reap_adopted(awaited: &[u32]) {
+pub fn reap_adopted(is_awaited: impl Fn(u32) -> bool) {
     let has_ended = |pid: &u32| {
         let stat = proc::of(*pid).filter(|stat| proc::has_ended(stat));
         stat.is_some_and(is_child(std::process::id()))
     };
-    for pid in proc::processes().filter(|pid| !awaited.contains(pid)).filter(has_ended) {
+    for pid in proc::processes().filter(|pid| !is_awaited(*pid)).filter(has_ended) {
         if let Ok(pid) = process(pid) {
             // Released by nobody else: it was not awaited.
             let _ = waitpid(Some(pid), WaitOptions::NOHANG);
@@ -169,8 +169,7 @@ mod tests {
         assert!(!children_of(std::process::id()).contains(&awaited));
         let is_there = |pid| proc::of(pid).is_some();
         // Other tests have children too, whom they wait for.
-        let others: Vec<u32> = proc::processes().filter(|pid| *pid != other).collect();
-        reap_adopted(&others);
+        reap_adopted(|pid| pid != other);
         assert!(is_there(awaited) && !is_there(other));
         waitpid(Some(process(awaited).unwrap()), WaitOptions::empty()).unwrap();
         assert!(signal(1, 0).is_err());
