@@ -93,6 +93,9 @@ pub struct Session {
     /// and if it could not be read.
     #[serde(default)]
     pub build: Option<String>,
+    /// Checksums of the build that `--against` names, and of the access log; `None` in older runs.
+    #[serde(default)]
+    pub inputs: Option<Vec<(String, String)>>,
     /// The machine.
     pub machine: Machine,
     /// The testbed.

@@ -124,9 +124,12 @@ fn warnings(set_up: &RunSetup, lines: &[Line], planned: &[Key]) -> Vec<String> {
 /// Says what changed between the sessions in which a run was measured; `None` if nothing did.
 fn changed(sessions: &[Session], lines: &[Line]) -> Option<String> {
     type Fact = fn(&Session) -> Option<String>;
-    let facts: [(&str, Fact); 6] = [
+    let facts: [(&str, Fact); 7] = [
         ("the version of weir", |session| Some(session.version.clone())),
         ("the build of weir", |session| session.build.clone()),
+        ("the build of weir that it is compared with, or the access log", |session| {
+            session.inputs.as_ref().map(|inputs| format!("{inputs:?}"))
+        }),
         ("the other programs", |session| Some(format!("{:?}", session.programs))),
         ("the kind of testbed", |session| Some(format!("{:?}", session.testbed.mode))),
         ("the processors or addresses of a side", |Session { testbed, .. }| {
@@ -223,6 +226,7 @@ mod tests {
             command: "weir lab run x".to_owned(),
             version: "1.0.0".to_owned(),
             build: build.map(str::to_owned),
+            inputs: None,
             machine: Machine::default(),
             testbed: Description {
                 mode: Mode::Loopback,

@@ -220,6 +220,7 @@ pub fn run(
         command: request.command.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         build: programs::build_of(&request.weir),
+        inputs: Some(inputs(&request.request)),
         machine: crate::machine::machine(),
         testbed: description,
         programs,
@@ -236,6 +237,15 @@ pub fn run(
     journal.set_up.complete = end == Ok(End::Complete);
     journal.keep_set_up()?;
     tidied.and(end)
+}
+
+/// Returns the checksums of the files that a run is of, besides the programs.
+fn inputs(request: &Request) -> Vec<(String, String)> {
+    let files = [(AGAINST, &request.against), ("access log", &request.log)];
+    let sum = |(name, path): (&str, &Option<PathBuf>)| {
+        Some((name.to_owned(), programs::build_of(path.as_ref()?)?))
+    };
+    files.into_iter().filter_map(sum).collect()
 }
 
 /// Rejects experiments with options that need the operator's permission.
@@ -288,13 +298,7 @@ fn programs(
         }
     }
     if let Some(build) = &request.request.against {
-        let version = servers::version(Kind::Weir, build)?;
-        let sum = programs::build_of(build).unwrap_or_default();
-        found.push((AGAINST.to_owned(), format!("{version} ({sum})")));
-    }
-    if let Some(log) = &request.request.log {
-        let sum = programs::build_of(log).ok_or("the access log cannot be read")?;
-        found.push(("access log".to_owned(), sum));
+        found.push((AGAINST.to_owned(), servers::version(Kind::Weir, build)?));
     }
     let lost = applications(experiments, &mut found, &mut missing);
     for (name, experiment) in experiments.iter_mut() {
