@@ -323,19 +323,20 @@ impl<W: PartialEq> Cache<W> {
 
     /// Puts a reply in the place of a stored one that was selected alike, unless that has gone.
     pub fn replace(&self, key: &[u8], old: &Arc<Stored>, new: &Arc<Stored>) {
-        let _flights = self.flights.lock();
-        let is_it = |stored: &Arc<Stored>| Arc::ptr_eq(stored, old);
-        if self.slots.peek(key).is_some_and(|slot| slot.variants.iter().any(is_it)) {
-            self.change(key, |slot| slot.store(new));
-        }
+        self.change_if_there(key, old, |slot| slot.store(new));
     }
 
     /// Removes a stored reply, if it is still there: the resource is no longer what it says.
     pub fn withdraw(&self, key: &[u8], stored: &Arc<Stored>) {
+        self.change_if_there(key, stored, |slot| slot.withdraw(stored));
+    }
+
+    /// Changes what a key has, if a stored reply is still there.
+    fn change_if_there(&self, key: &[u8], stored: &Arc<Stored>, change: impl FnOnce(&mut Slot)) {
         let _flights = self.flights.lock();
         let is_it = |other: &Arc<Stored>| Arc::ptr_eq(other, stored);
         if self.slots.peek(key).is_some_and(|slot| slot.variants.iter().any(is_it)) {
-            self.change(key, |slot| slot.withdraw(stored));
+            self.change(key, change);
         }
     }
 

@@ -13,7 +13,8 @@ use crate::experiment::{
     RateUnit, Seconds, ServerSpec, Sweep,
 };
 use crate::generators::Spike;
-use crate::record::{FailedTask, Key};
+use crate::record::Key;
+pub use crate::record::Task;
 
 /// Number of times a capacity is measured; the median counts.
 pub const CAPACITY_ROUNDS: u32 = 3;
@@ -41,27 +42,6 @@ const PROBE_OVERHEAD_S: f64 = 0.15;
 /// Overhead of a probe per idle member, in seconds: connecting it, and adding it in each
 /// repetition.
 const PROBE_IDLE_S: f64 = 0.000_06;
-
-/// The quantity that a step measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
-    /// The capacity of a server, in a closed loop.
-    Capacity,
-    /// A point.
-    Point,
-    /// System calls of a server that does not count them itself.
-    Calls,
-}
-
-impl From<Task> for FailedTask {
-    fn from(task: Task) -> Self {
-        match task {
-            Task::Capacity => Self::Capacity,
-            Task::Point => Self::Point,
-            Task::Calls => Self::Calls,
-        }
-    }
-}
 
 /// A step of a run.
 #[derive(Clone, Debug)]

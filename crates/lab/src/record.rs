@@ -49,25 +49,25 @@ pub struct Capacity {
     pub limited_by: Vec<String>,
 }
 
-/// What could not be measured.
+/// The quantity that a step measures.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub enum FailedTask {
+pub enum Task {
+    /// The capacity of a server, in a closed loop.
+    Capacity,
     /// A point.
     #[default]
     Point,
-    /// A capacity.
-    Capacity,
-    /// The system calls of a point.
+    /// System calls of a server that does not count them itself.
     Calls,
 }
 
 /// A step that could not be measured.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Failed {
-    /// The quantity.
+    /// The quantity; a point in older runs.
     #[serde(default)]
-    pub task: FailedTask,
+    pub task: Task,
     /// The step that failed.
     pub key: Key,
     /// Reason, as a sentence.
@@ -76,7 +76,7 @@ pub struct Failed {
 
 impl Failed {
     /// Creates the record of a step that failed.
-    pub fn of(task: FailedTask, key: &Key, why: String) -> Self {
+    pub fn of(task: Task, key: &Key, why: String) -> Self {
         Self { task, key: key.clone(), why }
     }
 }

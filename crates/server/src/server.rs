@@ -808,7 +808,7 @@ impl Server {
         outcome.recv().map_or(Ok(()), Err)
     }
 
-    /// Starts the thread that represents a worker's processes.
+    /// Starts the threads that represent the workers' processes.
     fn start_relays(
         &mut self,
         masters: Vec<MasterHandle>,
@@ -821,6 +821,7 @@ impl Server {
         Ok(())
     }
 
+    /// Starts the thread that represents a worker's processes.
     fn start_relay(
         &mut self,
         index: usize,

@@ -432,7 +432,7 @@ pub(crate) fn pass_on(signal: i32) -> bool {
     !successors.is_empty()
 }
 
-/// What an operator is told where a signal is passed on to nobody.
+/// Message for the operator where a signal is passed on to nobody.
 pub const PASSED_ON_TO_NOBODY: &str = "a signal is not passed on: the server that has taken over \
     is not seen in /proc (hidepid, proc(5)); signal that one";
 

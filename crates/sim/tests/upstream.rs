@@ -76,11 +76,8 @@ fn the_search_for_a_lower_limit_costs_a_hundredth_at_most() {
 /// third on: the 99th percentile is beyond the queue's target and twice that of the service time.
 fn searches_that_end_too_high(service: Service, p99: f64) -> usize {
     let is_too_high = |seed| {
-        let (patience_ns, retransmission) = (2 * SECOND_NS, Some(Retransmission::Behind));
-        let duration_ns = 13 * SECOND_NS;
-        let backend = Backend::new(2, service, 8e6, 4.0);
-        let backend =
-            Backend { patience_ns, retransmission, duration_ns, sheds: true, seed, ..backend };
+        let backend = flooded(Backend::new(2, service, 8e6, 4.0), seed);
+        let backend = Backend { duration_ns: 13 * SECOND_NS, ..backend };
         p99_ms(&run(&backend)[FOUND_S..]) > 100.0 + 2.0 * 8.0 * p99
     };
     (0..60).filter(|seed| is_too_high(*seed)).count()
@@ -367,9 +364,16 @@ fn clients_whose_syns_were_dropped_are_served_once_a_flood_has_ended() {
 /// Returns a server that can do 500 requests a second, in a flood of clients as above.
 fn many_workers(workers: usize, service: Service, overload: f64, seed: u64) -> Backend {
     let backend = Backend::new(workers, service, workers as f64 * 2e6, overload);
-    let (patience_ns, retransmission) = (2 * SECOND_NS, Some(Retransmission::Behind));
-    let duration_ns = 30 * SECOND_NS;
-    Backend { patience_ns, retransmission, duration_ns, sheds: true, seed, ..backend }
+    Backend { duration_ns: 30 * SECOND_NS, ..flooded(backend, seed) }
+}
+
+/// Returns a server in a flood of clients that wait for two seconds, and send a SYN that was
+/// dropped again.
+fn flooded(mut backend: Backend, seed: u64) -> Backend {
+    backend.patience_ns = 2 * SECOND_NS;
+    backend.retransmission = Some(Retransmission::Behind);
+    (backend.sheds, backend.seed) = (true, seed);
+    backend
 }
 
 #[test]

@@ -456,8 +456,8 @@ fn a_stale_reply_is_validated_before_one_who_is_authorized_has_it() {
     server.stop_cleanly();
 }
 
-/// Starts an origin whose reply is stale at once, until it fails in a way: with a 404, with a
-/// refusal of what the request is like, or without a reply.
+/// Starts an origin whose reply is stale at once, until it replies in another way: with a 404, with
+/// a refusal of what the request is like, for one client only, or not at all.
 fn failing() -> (Origin, Arc<AtomicUsize>) {
     let way = Arc::new(AtomicUsize::new(0));
     let at_origin = Arc::clone(&way);
@@ -465,6 +465,8 @@ fn failing() -> (Origin, Arc<AtomicUsize>) {
         0 => reply_with("Cache-Control: max-age=0\r\nETag: \"v\"\r\n", b"good"),
         1 => b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone".to_vec(),
         2 => b"HTTP/1.1 431 Too Large\r\nContent-Length: 5\r\n\r\nlarge".to_vec(),
+        // For one client: requests go past the cache for a while, and what is stored stays.
+        3 => reply_with("Set-Cookie: a=b\r\nCache-Control: no-store\r\n", b"own"),
         _ => Vec::new(),
     });
     (origin, way)
@@ -477,34 +479,26 @@ fn a_reply_that_is_gone_at_the_origin_stands_in_for_nothing() {
     assert_eq!(server.get("/").text(), "good");
     way.store(1, Ordering::Relaxed);
     assert_eq!(server.get("/").status, 404);
-    way.store(3, Ordering::Relaxed);
+    way.store(4, Ordering::Relaxed);
     assert_eq!(server.get("/").status, 502);
     server.stop_cleanly();
 }
 
 #[test]
 fn a_stale_reply_past_which_requests_go_is_for_who_accepts_it_and_until_it_is_gone() {
-    let fields = Arc::new(AtomicUsize::new(0));
-    let at_origin = Arc::clone(&fields);
-    let origin = Origin::start(move |_| match at_origin.load(Ordering::Relaxed) {
-        0 => reply_with("Cache-Control: max-age=0\r\nETag: \"v\"\r\n", b"good"),
-        // For one client: requests go past the cache for a while, and what is stored stays.
-        1 => reply_with("Set-Cookie: a=b\r\nCache-Control: no-store\r\n", b"own"),
-        2 => b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone".to_vec(),
-        _ => Vec::new(),
-    });
+    let (origin, at_origin) = failing();
     let server = caching(&origin, &[]);
     let get = |way: usize, asks: &[&str]| {
-        fields.store(way, Ordering::Relaxed);
+        at_origin.store(way, Ordering::Relaxed);
         let reply = server.get_with("/", asks);
         (reply.status, reply.text())
     };
     assert_eq!(get(0, &[]), (200, "good".into()));
-    assert_eq!(get(1, &[]), (200, "own".into()));
-    assert_eq!(get(3, &[]), (200, "good".into()));
-    assert_eq!(get(3, &["Cache-Control: no-cache"]).0, 502);
-    assert_eq!(get(2, &[]).0, 404);
-    assert_eq!(get(3, &[]).0, 502);
+    assert_eq!(get(3, &[]), (200, "own".into()));
+    assert_eq!(get(4, &[]), (200, "good".into()));
+    assert_eq!(get(4, &["Cache-Control: no-cache"]).0, 502);
+    assert_eq!(get(1, &[]).0, 404);
+    assert_eq!(get(4, &[]).0, 502);
     server.stop_cleanly();
 }
 
@@ -515,7 +509,7 @@ fn a_refusal_of_one_request_costs_the_others_neither_the_stored_reply_nor_its_us
     assert_eq!(server.get("/").text(), "good");
     way.store(2, Ordering::Relaxed);
     assert_eq!(server.get_with("/", &["Cache-Control: no-cache"]).status, 431);
-    way.store(3, Ordering::Relaxed);
+    way.store(4, Ordering::Relaxed);
     let stale = server.get("/");
     assert_eq!((stale.status, stale.text()), (200, "good".into()));
     way.store(0, Ordering::Relaxed);

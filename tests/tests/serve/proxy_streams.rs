@@ -44,7 +44,7 @@ fn proxy(setup: &Setup, origin: SocketAddr, options: &[&str]) -> Server {
 }
 
 /// Sends a POST with a content of [`LARGE`] bytes in a thread of its own.
-fn post_large(client: &Client) -> thread::JoinHandle<()> {
+pub(crate) fn post_large(client: &Client) -> thread::JoinHandle<()> {
     let mut client = client.another_end();
     thread::spawn(move || {
         let length = format!("Content-Length: {LARGE}");
@@ -122,13 +122,18 @@ fn an_origin_that_answers_while_it_reads_is_never_waited_for_in_one_direction(se
     server.stop_cleanly();
 }
 
-fn an_answer_before_the_content_is_passed_on_though_the_origin_reads_no_more(setup: &Setup) {
-    let origin = by_hand(|mut stream, _| {
+/// Starts an origin that answers 413 to a content of which it reads nothing.
+pub(crate) fn answers_and_reads_nothing() -> SocketAddr {
+    by_hand(|mut stream, _| {
         // The content has filled the buffers by then.
         thread::sleep(Duration::from_millis(200));
         let _ = stream.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno");
         thread::park();
-    });
+    })
+}
+
+fn an_answer_before_the_content_is_passed_on_though_the_origin_reads_no_more(setup: &Setup) {
+    let origin = answers_and_reads_nothing();
     let server = proxy(setup, origin, &[]);
     let mut client = server.connect();
     let _sender = post_large(&client);

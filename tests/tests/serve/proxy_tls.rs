@@ -5,7 +5,6 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
 
 use weir_tests::origin::reply;
 use weir_tests::server::run;
@@ -14,6 +13,7 @@ use weir_tests::wait::until;
 use weir_tests::{Origin, Server, Setup, assert_same, request, suite};
 
 use crate::WEIR;
+use crate::proxy_streams::{answers_and_reads_nothing, post_large};
 
 suite! {
     every_tls_forwarder:
@@ -101,20 +101,11 @@ fn another_protocol_passes(setup: &Setup) {
 }
 
 fn an_answer_before_the_content_is_passed_on_though_the_server_reads_no_more(setup: &Setup) {
-    let origin = weir_tests::origin::by_hand(|mut connection, _| {
-        // The content has filled the buffers by then.
-        thread::sleep(Duration::from_millis(200));
-        let _ = connection.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno");
-        thread::park();
-    });
+    let origin = answers_and_reads_nothing();
     let front = TlsFront::start(origin, &FrontSettings::default());
     let server = proxy(setup, &front, &["--upstream-idle-timeout", "20s"]);
     let mut client = server.connect();
-    let mut sending = client.another_end();
-    let _sender = thread::spawn(move || {
-        let head = request("POST", "/", &["Content-Length: 48000000"]);
-        let _ = sending.try_send([head.as_bytes(), &vec![b'x'; 48_000_000]].concat());
-    });
+    let _sender = post_large(&client);
     let reply = client.reply();
     assert_eq!((reply.status, reply.text().as_str()), (413, "no"));
 }

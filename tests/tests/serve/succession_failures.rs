@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
-use weir_tests::family::{children_of, family_of};
+use weir_tests::family::{children_of, family_of, signal};
 use weir_tests::wait::until;
 use weir_tests::{Address, Client, Root, Server, Setup, request, suite};
 
@@ -164,6 +164,12 @@ fn socket_files_outlive_a_successor_that_fails() {
     assert!(!unix.exists() && !admin.exists(), "they are the successor's to remove");
 }
 
+/// Starts a server of processes, two for each worker.
+fn serve_by_processes(workers: &str, root: &Root) -> Server {
+    let options = ["--arch", "processes", "--arch-option", "pool=2", "--workers", workers];
+    Server::start(WEIR, &options, root)
+}
+
 /// Returns how many children of a process have ended, and were not released.
 fn unreleased(parent: u32) -> usize {
     let stats = fs::read_dir("/proc").unwrap().flatten();
@@ -175,8 +181,7 @@ fn unreleased(parent: u32) -> usize {
 #[test]
 fn the_processes_of_a_successor_that_fails_are_released() {
     let root = Root::with_hello();
-    let processes = ["--arch", "processes", "--arch-option", "pool=2", "--workers", "2"];
-    let server = Server::start(WEIR, &processes, &root);
+    let server = serve_by_processes("2", &root);
     fs::remove_dir_all(root.path()).unwrap();
     for failed in 1..=2 {
         server.signal(Signal::USR2);
@@ -190,10 +195,8 @@ fn the_processes_of_a_successor_that_fails_are_released() {
 fn a_worker_whose_processes_die_is_replaced_and_who_waits_for_it_is_served() {
     for workers in ["1", "2"] {
         let root = Root::with_hello();
-        let processes = ["--arch", "processes", "--arch-option", "pool=2", "--workers", workers];
-        let server = Server::start(WEIR, &processes, &root);
-        let master = Pid::from_raw(children_of(server.id())[0] as i32).unwrap();
-        kill_process(master, Signal::KILL).unwrap();
+        let server = serve_by_processes(workers, &root);
+        signal(children_of(server.id())[0], Signal::KILL);
         until("they have died", || server.stderr_so_far().contains("has died, and they with it"));
         // Some of them wait in the queue of the socket that nobody accepts from.
         let mut clients: Vec<Client> = (0..16).map(|_| server.connect()).collect();
@@ -208,11 +211,9 @@ fn a_worker_whose_processes_die_is_replaced_and_who_waits_for_it_is_served() {
 #[test]
 fn a_server_without_a_worker_that_cannot_be_replaced_ends_with_an_error() {
     let root = Root::with_hello();
-    let processes = ["--arch", "processes", "--arch-option", "pool=2", "--workers", "1"];
-    let server = Server::start(WEIR, &processes, &root);
+    let server = serve_by_processes("1", &root);
     fs::remove_dir_all(root.path()).unwrap();
-    let master = Pid::from_raw(children_of(server.id())[0] as i32).unwrap();
-    kill_process(master, Signal::KILL).unwrap();
+    signal(children_of(server.id())[0], Signal::KILL);
     let stopped = server.wait();
     assert_eq!(stopped.status.code(), Some(1), "{}", stopped.stderr);
 }

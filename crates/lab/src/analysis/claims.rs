@@ -367,7 +367,7 @@ pub(super) fn compared(claim: &Claim, study: &Study<'_>) -> Option<(Option<Estim
 mod tests {
     use super::super::fixtures;
     use super::*;
-    use crate::record::{Failed, FailedTask, Line};
+    use crate::record::{Failed, Line, Task};
 
     /// A claim about replies per second.
     fn claim(top: (&str, &str), bottom: Option<(&str, &str)>, bound: &str) -> Claim {
@@ -677,8 +677,7 @@ mod tests {
         let not = |why: &str| (Verdict::NotMeasurable, why.to_owned());
         assert_eq!(said(&pair("4"), &lines), not(&format!("{at}: not measured")));
         assert_eq!(said(&pair(PEAK), &lines), not("accept 1 has no valid point"));
-        let failed =
-            Failed::of(FailedTask::Point, &fixtures::key("one", 4.0, 0), "no h2o".to_owned());
+        let failed = Failed::of(Task::Point, &fixtures::key("one", 4.0, 0), "no h2o".to_owned());
         lines.push(Line::Failed(failed));
         assert_eq!(said(&pair("4"), &lines), not(&format!("{at}: could not be measured: no h2o")));
         lines.push(fixtures::invalid("one", 4.0, 0, "late"));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::labels;
 use super::study::{Repetition, Study, is_flagged, is_valid};
 use crate::findings::Tally;
-use crate::record::{FailedTask, Flag, Key};
+use crate::record::{Flag, Key, Task};
 
 /// Number of distinct reasons listed; further ones are only counted.
 const REASONS_MAX: usize = 3;
@@ -76,7 +76,7 @@ pub(super) fn remarks(study: &Study<'_>) -> Vec<(String, String)> {
     };
     remarks.extend(study.failed.iter().map(|failed| {
         let what = match failed.task {
-            FailedTask::Calls => "its system calls could not be counted",
+            Task::Calls => "its system calls could not be counted",
             _ => "a capacity could not be measured",
         };
         (place(&failed.key), format!("{what}: {}", failed.why))
@@ -136,7 +136,7 @@ mod tests {
             fixtures::invalid("one", 2.0, 2, "later"),
             Line::Point(Box::new(flagged)),
             Line::Failed(Failed::of(
-                FailedTask::Point,
+                Task::Point,
                 &fixtures::key("two", 4.0, 1),
                 "no answer".to_owned(),
             )),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::experiment::{Experiment, Sweep};
 use crate::metrics;
-use crate::record::{CallsRun, Capacity, Failed, FailedTask, Key, Line, LoadResult, Point};
+use crate::record::{CallsRun, Capacity, Failed, Key, Line, LoadResult, Point, Task};
 
 /// Values of a metric at one place, by round.
 pub(super) type Rounds = BTreeMap<u32, f64>;
@@ -82,15 +82,15 @@ impl<'a> Study<'a> {
         let mut measured = Vec::new();
         for line in lines {
             match line {
-                Line::Capacity(capacity) => measured.push((FailedTask::Capacity, &capacity.key)),
-                Line::Calls(run) => measured.push((FailedTask::Calls, &run.key)),
+                Line::Capacity(capacity) => measured.push((Task::Capacity, &capacity.key)),
+                Line::Calls(run) => measured.push((Task::Calls, &run.key)),
                 Line::Point(_) | Line::Failed(_) => {}
             }
             match line {
                 Line::Point(point) => {
                     study.put(&point.key, Repetition::Measured(point));
                 }
-                Line::Failed(failed) if failed.task == FailedTask::Point => {
+                Line::Failed(failed) if failed.task == Task::Point => {
                     study.put(&failed.key, Repetition::Failed(&failed.why));
                 }
                 Line::Failed(failed) if failed.key.experiment == id => study.failed.push(failed),
@@ -267,9 +267,8 @@ mod tests {
     #[test]
     fn the_best_line_about_a_point_counts_and_of_equals_the_last() {
         let experiment = fixtures::experiment();
-        let failed = |round| {
-            Failed::of(FailedTask::Point, &fixtures::key("one", 1.0, round), "no".to_owned())
-        };
+        let failed =
+            |round| Failed::of(Task::Point, &fixtures::key("one", 1.0, round), "no".to_owned());
         let mut disturbed = fixtures::point("one", 1.0, 2, 14.0);
         disturbed.cores.client.stolen_share = 0.1;
         let disturbed = Line::Point(Box::new(disturbed));

@@ -434,8 +434,8 @@ fn all_steps(
             // An interrupted step is not recorded.
             return Ok(End::Stopped);
         }
-        let line = measured
-            .unwrap_or_else(|why| Line::Failed(Failed::of(step.task.into(), &step.key, why)));
+        let line =
+            measured.unwrap_or_else(|why| Line::Failed(Failed::of(step.task, &step.key, why)));
         pace.learn(began.elapsed().as_secs_f64(), &step);
         tell(Event::StepEnded(&line));
         let is_point = matches!(line, Line::Point(_));

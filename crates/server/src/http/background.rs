@@ -157,12 +157,13 @@ pub(crate) fn poll(context: &mut WorkerContext) {
                 advance(token, forward, context);
             }
             Some(failure) => end(forward, Progress::Failed(failure), context),
-            // A limit of a connect may have grown since.
-            None if deadline_ns(&forward, context) > context.now_ns() => {
-                let deadline_ns = deadline_ns(&forward, context);
-                context.background.put(token, forward, deadline_ns);
-            }
-            None => end(forward, Progress::GivenUp, context),
+            None => match deadline_ns(&forward, context) {
+                // A limit of a connect may have grown since.
+                later_ns if later_ns > context.now_ns() => {
+                    context.background.put(token, forward, later_ns);
+                }
+                _ => end(forward, Progress::GivenUp, context),
+            },
         }
     }
 }

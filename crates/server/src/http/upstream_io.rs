@@ -82,8 +82,7 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
             return Ok(false);
         }
         Err(_) => {
-            // It may have answered before it broke off.
-            (server.is_ready, server.has_failed) = (true, true);
+            server.note_failed_send();
             return Err(Failure::BrokeOff);
         }
         Ok(()) => {}
@@ -134,8 +133,7 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
             Ok(false)
         }
         Err(error) => {
-            // It may have answered before it broke off.
-            (server.is_ready, server.has_failed) = (true, true);
+            server.note_failed_send();
             Err(failure_of(server, &error))
         }
     }

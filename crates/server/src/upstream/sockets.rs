@@ -44,7 +44,7 @@ pub(crate) struct UpstreamSocket {
     /// True until something was written.
     pub is_new: bool,
     /// True once a send has failed: then the connection is over, however it looks to a read.
-    pub has_failed: bool,
+    has_failed: bool,
     /// Fault of the server, should the connection fail.
     pub(super) fault: Fault,
     /// True while the mechanism is to be told something.
@@ -74,6 +74,11 @@ impl UpstreamSocket {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Records that a send has failed. The server may have answered before it broke off.
+    pub(crate) fn note_failed_send(&mut self) {
+        (self.is_ready, self.has_failed) = (true, true);
     }
 
     /// Returns whether a send has failed.

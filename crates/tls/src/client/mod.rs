@@ -81,17 +81,12 @@ impl Connector {
         let provider = Arc::new(default_provider());
         // Its key is fixed: the same files have the same digest each time.
         let mut digest = DefaultHasher::new();
-        let authorities = match settings {
-            ClientSettings { ca: None, accepts_any: false, .. } => of_system(),
-            _ => Vec::new(),
-        };
-        authorities.iter().for_each(|certificate| certificate.as_ref().hash(&mut digest));
         let mut read = |path: &PathBuf| {
             identity::read(path, open).inspect(|content| content.hash(&mut digest))
         };
         let trust = match &settings.ca {
             _ if settings.accepts_any => Trust::Any,
-            None => Trust::System(authorities),
+            None => Trust::System(of_system()),
             Some(path) => Trust::Given { file: path.display().to_string(), pem: read(path)? },
         };
         let without = "--upstream-ca FILE or --upstream-insecure";
@@ -119,6 +114,9 @@ impl Connector {
         };
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
+        if let Trust::System(authorities) = &trust {
+            authorities.iter().for_each(|authority| authority.as_ref().hash(&mut digest));
+        }
         let files_digest = digest.finish();
         Ok(Self { settings, files_digest, config: Arc::new(config), server_name })
     }

@@ -15,7 +15,7 @@ use super::verification::{Any, Given};
 /// The servers that are trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Those that this system's authorities have certified, whose certificates these are
+    /// Servers that this system's authorities have certified; the authorities' certificates
     /// ([`of_system`]).
     System(Vec<CertificateDer<'static>>),
     /// Those with a certificate of a PEM file, or with one that these have signed.
