@@ -100,6 +100,12 @@ impl Config {
         all / threads + usize::from(index < all % threads)
     }
 
+    /// Returns the number, among those of all threads, of connection number `nth` of the share of
+    /// thread number `index`.
+    pub(crate) fn number_of_all(&self, nth: u64, index: usize) -> u64 {
+        nth * self.threads.max(1) as u64 + index as u64
+    }
+
     /// Returns the number of connections in the background.
     pub(crate) fn background(&self) -> usize {
         self.idle.saturating_add(self.slow_senders).saturating_add(self.slow_readers)
@@ -145,6 +151,35 @@ pub struct PacketConfig {
     pub vanish: bool,
     /// Longest time that received packets wait to be handled together, nanoseconds.
     pub coalesce_ns: u64,
+}
+
+impl PacketConfig {
+    /// Returns the number of addresses that the clients have: those of hosts in the part of each of
+    /// `threads`. 0 if there are fewer addresses than threads.
+    pub fn hosts(&self, threads: usize) -> u64 {
+        let parts = (0..threads).filter_map(|nth| self.sources.part(nth, threads));
+        parts.map(|part| Hosts::of(part).count).sum()
+    }
+}
+
+/// The addresses of a network that are hosts': not the first and the last, which are the network's
+/// own and its broadcast address (RFC 1122 section 3.2.1.3). A network of one or two addresses has
+/// its first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hosts {
+    /// Number of the first of them within the network.
+    pub(crate) first: u32,
+    /// Number of them, of the first 2^32: networks of IPv6 have more.
+    pub(crate) count: u64,
+}
+
+impl Hosts {
+    /// Returns the hosts' addresses of a network.
+    pub(crate) fn of(network: Network) -> Self {
+        let all = 1_u64 << network.host_bits().min(32);
+        let first = u32::from(network.host_bits() > 1);
+        Self { first, count: all.saturating_sub(2).max(1) }
+    }
 }
 
 /// The two ends of a connection.
@@ -204,5 +239,44 @@ pub trait RunObserver {
     /// Returns whether the run is to stop now; called several times per second.
     fn stop(&mut self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(first: &str, prefix: u8) -> Network {
+        Network::new(first.parse().unwrap(), prefix).unwrap()
+    }
+
+    #[test]
+    fn the_first_host_is_the_first_address_only_of_a_network_that_has_no_other() {
+        let first = |prefix| {
+            let network = network("10.7.0.0", prefix);
+            network.address(Hosts::of(network).first)
+        };
+        assert_eq!([32, 31].map(first), [IpAddr::from([10, 7, 0, 0]); 2]);
+        assert_eq!([30, 24].map(first), [IpAddr::from([10, 7, 0, 1]); 2]);
+        let count = |first, prefix| Hosts::of(network(first, prefix)).count;
+        assert_eq!([32, 31, 30, 24].map(|prefix| count("10.7.0.0", prefix)), [1, 1, 2, 254]);
+        assert_eq!([128, 64].map(|prefix| count("fd00::", prefix)), [1, (1_u64 << 32) - 2]);
+    }
+
+    #[test]
+    fn each_thread_s_part_of_the_addresses_has_a_first_and_a_last_that_are_no_host_s() {
+        let hosts = |prefix, threads| {
+            let config = PacketConfig {
+                interface: Interface { index: 1, mac: [0; 6], mtu: 1500, addresses: Vec::new() },
+                sources: network("10.7.0.0", prefix),
+                tcp: tcp::Settings::default(),
+                path: None,
+                vanish: false,
+                coalesce_ns: 0,
+            };
+            config.hosts(threads)
+        };
+        assert_eq!([1, 2, 3].map(|threads| hosts(24, threads)), [254, 252, 3 * 62]);
+        assert_eq!([hosts(32, 1), hosts(31, 2), hosts(32, 2)], [1, 2, 0]);
     }
 }

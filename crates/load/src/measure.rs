@@ -300,6 +300,9 @@ pub struct Counts {
     pub planned: u64,
     /// Arrivals (connections or sessions begun by the schedule) whose planned start has come.
     pub arrivals: u64,
+    /// Requests due of a server that keeps up: all steps of the sessions of these arrivals. An
+    /// arrival that was never begun counts as one, because its session is unknown.
+    pub due: u64,
     /// Requests begun: a connect or send was tried, or was impossible for lack of a descriptor or a
     /// free connection.
     pub started: u64,
@@ -323,8 +326,10 @@ pub struct Counts {
     #[serde(serialize_with = "total")]
     pub errors: Errors,
     /// Requests without an end: later ones of a session that never became due, because an earlier
-    /// one failed, and those that an interrupt left in flight or waiting for a connection.
+    /// one failed, and those of [`Counts::cut_off`].
     pub abandoned: u64,
+    /// Requests that an interrupt left in flight or waiting for a connection.
+    pub cut_off: u64,
     /// Sessions in which every reply was complete.
     pub sessions: u64,
     /// Sessions that ended with an error.
@@ -354,6 +359,11 @@ fn total<S: Serializer>(errors: &Errors, serializer: S) -> Result<S::Ok, S::Erro
 }
 
 impl Counts {
+    /// Returns the number of requests of failed sessions that never became due.
+    pub fn never_due(&self) -> u64 {
+        self.abandoned.saturating_sub(self.cut_off)
+    }
+
     /// Adds the counts of another.
     pub fn add(&mut self, other: &Counts) {
         self.combine(other, |mine, theirs| mine + theirs);
@@ -370,6 +380,7 @@ impl Counts {
         let pairs = [
             (&mut self.planned, other.planned),
             (&mut self.arrivals, other.arrivals),
+            (&mut self.due, other.due),
             (&mut self.started, other.started),
             (&mut self.sent, other.sent),
             (&mut self.connects, other.connects),
@@ -378,6 +389,7 @@ impl Counts {
             (&mut self.handshakes_resumed, other.handshakes_resumed),
             (&mut self.replies, other.replies),
             (&mut self.abandoned, other.abandoned),
+            (&mut self.cut_off, other.cut_off),
             (&mut self.sessions, other.sessions),
             (&mut self.sessions_failed, other.sessions_failed),
             (&mut self.reconnects, other.reconnects),
@@ -445,14 +457,14 @@ pub struct SecondSummary {
     pub length_ns: u64,
     /// Counts of this second.
     pub counts: Counts,
-    /// Median response time, nanoseconds.
-    pub response_p50_ns: u64,
+    /// Median response time, nanoseconds; `None` without replies, as the next two.
+    pub response_p50_ns: Option<u64>,
     /// 99th percentile of the response time, nanoseconds.
-    pub response_p99_ns: u64,
+    pub response_p99_ns: Option<u64>,
     /// Longest response time, nanoseconds.
-    pub response_max_ns: u64,
-    /// 99th percentile of the lag, nanoseconds.
-    pub lag_p99_ns: u64,
+    pub response_max_ns: Option<u64>,
+    /// 99th percentile of the lag, nanoseconds; `None` without starts.
+    pub lag_p99_ns: Option<u64>,
     /// Connections open at the end of the second.
     pub open: u64,
     /// CPU time of the driving threads, nanoseconds.
@@ -465,10 +477,10 @@ impl From<&Interval> for SecondSummary {
             second: interval.second,
             length_ns: interval.length_ns,
             counts: interval.counts,
-            response_p50_ns: interval.response.at(0.5),
-            response_p99_ns: interval.response.at(0.99),
-            response_max_ns: interval.response.max(),
-            lag_p99_ns: interval.lag.at(0.99),
+            response_p50_ns: interval.response.known_at(0.5),
+            response_p99_ns: interval.response.known_at(0.99),
+            response_max_ns: interval.response.known_at(1.0),
+            lag_p99_ns: interval.lag.known_at(0.99),
             open: interval.open,
             cpu_ns: interval.cpu_ns,
         }

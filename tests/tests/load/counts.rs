@@ -386,11 +386,13 @@ mod arrivals {
         let list = write(&dir, "list", "/a\n/b\n/c\n/d\n/e\n");
         let sorted = |threads: u32| {
             let server = RecordingServer::plain();
-            let shape = "--rate 300 --num 60 --requests-per-conn 2";
+            let shape = "--rate 200 --num 60 --requests-per-conn 2";
             let options = format!("{shape} --wlog y,{list} --threads {threads}");
             let ran = done(&options, server.url("/"));
             agree(&ran, &server);
             assert_eq!(ran.json["threads"].as_array().unwrap().len(), threads as usize);
+            // The plan ends where one arrival more would have begun, whichever thread's it is.
+            assert_eq!(ran.json["rates"]["scheduled_s"], 0.3, "{threads} threads");
             let mut targets = targets(&server);
             targets.sort_unstable();
             targets

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::thread::available_parallelism;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -200,6 +201,22 @@ mod outputs {
     }
 
     #[test]
+    fn the_log_s_times_begin_after_the_warm_up() {
+        let server = RecordingServer::plain();
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("run.hlog");
+        let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+        let output = format!("--quiet --hdr-log {}", path.display());
+        load(WEIR, &format!("{output} --rate 50 --duration 3 --warmup 1.5"), server.url("/"));
+        let log = fs::read_to_string(path).unwrap();
+        let (_, base) = log.split_once("#[BaseTime: ").unwrap();
+        let base: f64 = base.split(' ').next().unwrap().parse().unwrap();
+        // It is rounded to milliseconds.
+        assert!(base >= before + 1.499, "{before}: {log}");
+        assert!(log.contains("\n0.000,1.000,"), "{log}");
+    }
+
+    #[test]
     fn json_on_standard_output_stands_alone_there() {
         let server = RecordingServer::plain();
         let stopped = weir(&format!("load {SHORT} --json - {}", server.url("/")));
@@ -239,26 +256,43 @@ mod outputs {
         assert!(passed.code == 0 || !passed.is_valid(), "{passed:?}");
     }
 
-    #[test]
-    fn an_interrupted_run_reports_what_was_done() {
-        let server = RecordingServer::plain();
+    /// Runs a load until the server has received enough; returns the report and its JSON.
+    fn interrupted(url: &str, is_enough: impl Fn() -> bool) -> (String, Value) {
         let dir = TempDir::new().unwrap();
         let json = dir.path().join("run.json");
         let child = Command::new(WEIR)
-            .args(["load", "--rate", "50", "--duration", "600", "--json"])
+            .args(["load", "--rate", "50", "--duration", "600", "--timeout", "20s", "--json"])
             .arg(&json)
-            .arg(server.url("/"))
+            .arg(url)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        until("some were received", || server.lines().len() >= 20);
+        until("some were received", is_enough);
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let output = child.wait_with_output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.contains("interrupted"), "{text}");
         let document: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
         assert_eq!(document["verdict"]["interrupted"], true);
+        (text, document)
+    }
+
+    #[test]
+    fn an_interrupted_run_says_what_it_has_cut_off() {
+        let server = Faulty::start(Behaviour::Silent);
+        let (text, document) = interrupted(&url(&server), || server.requests() >= 20);
+        assert!(text.contains("\nCut off: "), "{text}");
+        assert!(!text.contains("never due") && !text.contains("Session rate"), "{text}");
+        let counts = &document["counts"];
+        assert!(counts["cut_off"].as_u64() >= Some(20), "{document}");
+        assert_eq!(counts["cut_off"], counts["abandoned"]);
+    }
+
+    #[test]
+    fn an_interrupted_run_reports_what_was_done() {
+        let server = RecordingServer::plain();
+        let (_, document) = interrupted(&server.url("/"), || server.lines().len() >= 20);
         let count = |name: &str| document["counts"][name].as_u64().unwrap();
         assert_eq!(count("started"), count("replies") + count("errors") + count("abandoned"));
         // The stop may have come between a planned start and the start; between several on a
@@ -266,6 +300,24 @@ mod outputs {
         let not_begun = count("planned") - count("started");
         assert!(not_begun <= 1 || document["verdict"]["valid"] == false, "{document}");
         assert!((20..600 * 50).contains(&count("replies")));
+    }
+}
+
+mod scans {
+    use super::*;
+
+    #[test]
+    fn sessions_that_are_shorter_than_on_average_are_no_knee() {
+        let server = Faulty::start(Behaviour::Good { body_bytes: 100 });
+        // With this seed both tries have a tenth fewer requests than as many sessions have on
+        // average.
+        let scan = "load scan --workload specweb99 --seed 18 --from 20 --rate-max 20";
+        let times = "--duration 2s --warmup 200ms --pause 0 --goodput-min 0.95";
+        let stopped = weir(&format!("{scan} {times} --quiet --json - {}", url(&server)));
+        let document: Value = serde_json::from_str(&stopped.stdout).unwrap();
+        let kind = &document["finding"]["kind"];
+        // A machine that was too busy to drive the load has its say as well.
+        assert!(kind == "rate-max" || kind == "client-limit", "{document}");
     }
 }
 

@@ -45,8 +45,6 @@ pub(crate) struct RunPlan {
 
 /// The runs of a scan, without the rate and the duration of each.
 pub(crate) struct ScanRuns {
-    /// Mean number of requests per arrival.
-    pub requests_per_arrival: f64,
     /// True if the criteria for holding a rate include a limit on response times.
     times_judged: bool,
     draft: UncheckedPlan,
@@ -109,7 +107,6 @@ pub(crate) fn scan(options: &ScanOptions) -> Result<ScanRuns, String> {
         return Err(why.into());
     }
     let seed = search.seed;
-    let requests_per_arrival = work.requests_per_session(seed);
     let law = law(&search.arrivals, Some(search.from))
         .map_err(|why| why.replacen("--rate", "--from", 1))?;
     let (warmup_ns, duration_ns) = (time::ns(search.warmup), time::ns(search.duration));
@@ -121,7 +118,7 @@ pub(crate) fn scan(options: &ScanOptions) -> Result<ScanRuns, String> {
     draft.ports_for_s = f64::INFINITY;
     draft.checked()?;
     let times_judged = search.p99_max.is_some();
-    Ok(ScanRuns { requests_per_arrival, times_judged, draft, law })
+    Ok(ScanRuns { times_judged, draft, law })
 }
 
 impl ScanRuns {
@@ -370,7 +367,11 @@ fn clients(options: &ConnOptions, target: &Target, cpus: &[usize]) -> Result<Cli
         vanish: *vanish,
         coalesce: *coalesce,
     })?;
-    let hosts = 1_u32.checked_shl(packet.sources.host_bits().into()).unwrap_or(u32::MAX);
+    let hosts = packet.hosts(options.threads.into());
+    if hosts == 0 {
+        return Err("--source: there are fewer addresses than threads".into());
+    }
+    let hosts = u32::try_from(hosts).unwrap_or(u32::MAX);
     let stack = StackKind::Packet(Arc::new(packet));
     let kernel = resources::resources(&[], &addresses, cpus);
     let resources = resources::packet_resources(&stack, hosts, &kernel);
@@ -684,13 +685,10 @@ mod tests {
     #[test]
     fn a_scan_s_points_differ_in_rate_and_chance() {
         let points = scan(&scan_options("--arrivals poisson --from 50 --warmup 2s")).unwrap();
-        assert!((points.requests_per_arrival - 1.0).abs() < 1e-9);
         let plan = points.at(400.0, 3_000_000_000, 7).unwrap();
         assert_eq!((plan.config.duration_ns, plan.config.seed), (5_000_000_000, 8));
         let LoadModel::Open(ArrivalLaw::Poisson { rate }) = plan.config.model else { panic!() };
         assert!((rate - 400.0).abs() < 1e-6, "{rate}");
-        let specweb = scan(&scan_options("--workload specweb99 --mb 5")).unwrap();
-        assert!((specweb.requests_per_arrival - 7.3).abs() < 0.5);
     }
 
     #[test]

@@ -33,26 +33,19 @@ pub(crate) struct Progress {
 impl Progress {
     /// Creates a reporter that writes to `lines`: those per second, the histograms and those per
     /// request.
-    ///
-    /// # Errors
-    /// A sentence: the histograms' log cannot be started.
     pub(crate) fn open(
         lines: [Option<Output>; 3],
         quiet: bool,
         plan: &RunPlan,
         stop: Stop,
-    ) -> Result<Self, String> {
-        let begin = |out| {
-            HistogramLog::begin(out, &plan.description, SystemTime::now())
-                .map_err(|error| format!("cannot write the histograms' log: {error}"))
-        };
+    ) -> Self {
         let to_stdout = lines.iter().flatten().any(Output::is_stdout);
         let [ndjson, hdr, each] = lines;
-        let hdr = hdr.map(begin).transpose()?;
+        let hdr = hdr.map(|out| HistogramLog::new(out, &plan.description));
         // On one terminal, lines and a view would be drawn over each other.
         let shares_terminal = to_stdout && io::stdout().is_terminal();
         let screen = (!quiet && !shares_terminal).then(Screen::new);
-        Ok(Self { hdr, ndjson, each, ..Self::new(plan, screen, stop) })
+        Self { hdr, ndjson, each, ..Self::new(plan, screen, stop) }
     }
 
     /// Creates a reporter without output files, on a screen or silent.
@@ -100,7 +93,7 @@ impl RunObserver for Progress {
         }
         if let Some(log) = &mut self.hdr {
             // The output remembers what it could not write; a histogram of ours is always sound.
-            let _ = log.second(interval);
+            let _ = log.second(interval, SystemTime::now());
         }
         match &mut self.screen {
             Some(screen) if !screen.is_live() => {
@@ -139,7 +132,7 @@ mod tests {
         let output = &options.output;
         let lines = [&output.common.ndjson, &output.hdr_log, &output.each].map(Option::as_deref);
         let (_, lines) = output::open(None, lines).unwrap();
-        Progress::open(lines, true, plan, Stop::default()).unwrap()
+        Progress::open(lines, true, plan, Stop::default())
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, String> {
     let (shown, lines) = output::open(common.json.as_deref(), lines)?;
     // Only now: opening a FIFO without a reader blocks, and a signal ends that.
     let stop = Stop::listen()?;
-    let mut progress = Progress::open(lines, common.quiet, &plan, stop)?;
+    let mut progress = Progress::open(lines, common.quiet, &plan, stop);
     if let Some(warning) = plan.warning.as_deref().filter(|_| !common.quiet) {
         say(warning);
     }

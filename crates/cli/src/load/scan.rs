@@ -31,7 +31,7 @@ const WIDTH: usize = 100;
 pub(crate) fn scan(options: &ScanOptions) -> Result<ExitCode, String> {
     let common = &options.output;
     let points = plan::scan(options)?;
-    let scan = Scan::new(plan(&options.search, points.requests_per_arrival))?;
+    let scan = Scan::new(plan(&options.search))?;
     let (report, [ndjson]) = output::open(common.json.as_deref(), [common.ndjson.as_deref()])?;
     let mut scanner = Scanner {
         scan,
@@ -53,7 +53,7 @@ pub(crate) fn scan(options: &ScanOptions) -> Result<ExitCode, String> {
     Ok(exit_code(&failures, &summary.search_result))
 }
 
-fn plan(options: &SearchOptions, requests_per_arrival: f64) -> ScanPlan {
+fn plan(options: &SearchOptions) -> ScanPlan {
     ScanPlan {
         from: options.from,
         rate_max: options.rate_max,
@@ -61,7 +61,6 @@ fn plan(options: &SearchOptions, requests_per_arrival: f64) -> ScanPlan {
         multiples: options.multiples.clone().unwrap_or_else(|| default_multiples(options.to)),
         repetitions: options.repetitions,
         duration_ns: time::ns(options.duration),
-        requests_per_arrival,
         goodput_min: options.goodput_min,
         errors_max: options.errors_max,
         p99_ns_max: options.p99_max.map_or(0, time::ns),
@@ -182,7 +181,7 @@ mod tests {
 
     #[test]
     fn multiples_are_no_farther_than_the_scan_goes() {
-        let checked = |line: &str| plan(&scan_options(line).search, 1.0).check();
+        let checked = |line: &str| plan(&scan_options(line).search).check();
         assert_eq!(checked(""), Ok(()));
         assert_eq!(checked("--to 2"), Ok(()));
         assert_eq!(checked("--to 2 --multiples 1,2"), Ok(()));

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use weir_load::schedule::ArrivalLaw;
-use weir_load::session::{HttpVersion, RequestTemplate, Session};
+use weir_load::session::{HttpVersion, RequestTemplate};
 use weir_load::workload::sessions::{SessionLog, Wlog, Wsess, Wsesslog, Wset};
 use weir_load::workload::simple::{SessionShape, Targets};
 use weir_load::workload::{BuiltWorkload, NamedWorkload, replay};
@@ -13,9 +13,6 @@ use weir_load::workload::{BuiltWorkload, NamedWorkload, replay};
 use super::input;
 use super::options::{ConnOptions, Http, WorkloadOptions};
 use super::target::{Target, truncated};
-
-/// Number of sessions over which the mean number of requests is estimated.
-const SESSIONS_SAMPLED: u64 = 2000;
 
 /// A workload and its properties.
 pub(crate) struct PlannedWorkload {
@@ -30,19 +27,6 @@ pub(crate) struct PlannedWorkload {
 }
 
 impl PlannedWorkload {
-    /// Returns the mean number of requests per session, over the first of them.
-    pub(crate) fn requests_per_session(&self, seed: u64) -> f64 {
-        let mut source = self.built.workload.source(seed);
-        let mut session = Session::default();
-        let mut requests = 0;
-        for arrival in 0..SESSIONS_SAMPLED {
-            session.steps.clear();
-            source.fill(arrival, &mut session);
-            requests += session.steps.len();
-        }
-        requests as f64 / SESSIONS_SAMPLED as f64
-    }
-
     fn endless(built: BuiltWorkload, name: String) -> Self {
         Self { built, name, sessions: None, arrivals: None }
     }

@@ -33,6 +33,10 @@ pub(super) struct ArrivalPlan {
     end_ns: u64,
     /// End of the plan: no arrival begins from then on.
     pub(super) ends_ns: u64,
+    /// Planned time of the first arrival of this thread that comes behind the last of the run,
+    /// where a number of arrivals or sessions ends an open loop; else `u64::MAX`. That of another
+    /// thread may come before it.
+    pub(super) first_left_out_ns: u64,
     /// True once all arrivals have been taken.
     pub(super) is_over: bool,
 }
@@ -65,6 +69,7 @@ impl ArrivalPlan {
             start_ns: 0,
             end_ns: u64::MAX,
             ends_ns: u64::MAX,
+            first_left_out_ns: u64::MAX,
             is_over,
         }
     }
@@ -98,7 +103,7 @@ impl ArrivalPlan {
         self.next = next.map(|next| Arrival { planned_ns: self.on_clock_ns(next), ..next });
         self.taken += u64::from(self.next.is_some());
         match self.next {
-            Some(next) if next.number >= self.arrivals_max => self.end(next.planned_ns),
+            Some(next) if next.number >= self.arrivals_max => self.leave_out(next),
             // A plan without an end is over when nothing comes any more.
             None if !self.is_closed_loop => {
                 self.end(if self.is_endless { now_ns } else { self.ends_ns });
@@ -128,6 +133,14 @@ impl ArrivalPlan {
     /// loop, and at the end.
     pub(super) fn closed_from_ns(&self) -> Option<u64> {
         (self.is_closed_loop && !self.is_over).then_some(self.start_ns)
+    }
+
+    /// Ends the plan with the last arrival of the run, which is before `arrival`.
+    pub(super) fn leave_out(&mut self, arrival: Arrival) {
+        if !self.is_closed_loop {
+            self.first_left_out_ns = self.first_left_out_ns.min(arrival.planned_ns);
+        }
+        self.end(arrival.planned_ns);
     }
 
     /// Ends the plan: no arrival planned for `at_ns` or later is begun.

@@ -10,7 +10,7 @@ use weir_http1::reply_parser::{ReplyParser, State};
 use super::action::{Action, Interest, SocketEvent};
 use super::recorder::{Recorder, UNPLANNED};
 use super::send_pacer::{PartRate, TICK_NS};
-use super::stack::{Purpose, Stack};
+use super::stack::{Client, Group, Purpose, Stack};
 use super::stream::{Delivery, Stream};
 use crate::config::Config;
 use crate::session::RequestId;
@@ -54,6 +54,8 @@ struct SlowRequest {
 /// The background connections of a thread. Their slots come before those of the load.
 pub(super) struct Background<'a, K> {
     config: &'a Config,
+    /// Number of the thread.
+    index: usize,
     /// Makes the TLS of connections; `None`: they have none.
     connector: Option<Connector>,
     /// The stream of each client that has one: of the idle ones, then of the slow senders, then of
@@ -75,6 +77,8 @@ pub(super) struct Background<'a, K> {
     pub(super) open: u64,
     /// Counter that selects the next pair of addresses and sources.
     next_pair: usize,
+    /// Number of connections opened again.
+    reopened: u32,
 }
 
 impl<'a, K> Background<'a, K> {
@@ -86,6 +90,7 @@ impl<'a, K> Background<'a, K> {
         let rate = (config.background_rate / config.threads.max(1) as f64).max(0.001);
         Self {
             config,
+            index,
             connector,
             absent: (0..count as u32).map(|slot| (slot, 0)).collect(),
             streams: (0..count).map(|_| None).collect(),
@@ -96,6 +101,7 @@ impl<'a, K> Background<'a, K> {
             next_open_ns: 0,
             open: 0,
             next_pair: index,
+            reopened: 0,
         }
     }
 
@@ -110,6 +116,19 @@ impl<'a, K> Background<'a, K> {
             [_, readers] if slot < readers => Kind::SlowSender,
             _ => Kind::SlowReader,
         }
+    }
+
+    /// Returns the client of a slot, whose next connection is to be opened. Those after the first
+    /// are counted together: a count for each slot would take memory.
+    fn client(&mut self, slot: u32, is_first: bool) -> Client {
+        let (group, first) = match self.kind(slot) {
+            Kind::Idle => (Group::Idle, 0),
+            Kind::SlowSender => (Group::SlowSenders, self.firsts[0]),
+            Kind::SlowReader => (Group::SlowReaders, self.firsts[1]),
+        };
+        self.reopened += u32::from(!is_first);
+        let number = self.config.number_of_all((slot - first).into(), self.index);
+        Client { group, number, opened: if is_first { 0 } else { self.reopened } }
     }
 
     /// Returns the place of a slow client's request; `None` for an idle client.
@@ -156,7 +175,8 @@ impl<'a, K> Background<'a, K> {
             && self.may_open(now_ns)
         {
             self.absent.pop_front();
-            self.open_one(slot, now_ns, stack, recorder);
+            let client = self.client(slot, from_ns == 0);
+            self.open_one(slot, client, now_ns, stack, recorder);
         }
         if self.absent.is_empty() {
             // At the start all were in it: 16 bytes of memory for each.
@@ -167,13 +187,14 @@ impl<'a, K> Background<'a, K> {
     fn open_one(
         &mut self,
         slot: u32,
+        client: Client,
         now_ns: u64,
         stack: &mut impl Stack<Socket = K>,
         recorder: &mut Recorder,
     ) {
         recorder.counts_at(UNPLANNED).background_opened += 1;
         let kind = self.kind(slot);
-        match self.connect(kind, stack) {
+        match self.connect(kind, client, stack) {
             Ok(stream) => {
                 if kind == Kind::Idle {
                     // With TLS there is something to send once it is connected.
@@ -198,12 +219,17 @@ impl<'a, K> Background<'a, K> {
         }
     }
 
-    fn connect(&mut self, kind: Kind, stack: &mut impl Stack<Socket = K>) -> io::Result<Stream<K>> {
+    fn connect(
+        &mut self,
+        kind: Kind,
+        client: Client,
+        stack: &mut impl Stack<Socket = K>,
+    ) -> io::Result<Stream<K>> {
         self.next_pair = self.next_pair.wrapping_add(1);
         let tls = self.connector.as_ref().map(Connector::connect).transpose();
         let tls = tls.map_err(io::Error::other)?;
         let pair = self.config.pair(self.next_pair).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let mut stream = Stream::new(stack.open(pair, kind.purpose())?);
+        let mut stream = Stream::new(stack.open(pair, client, kind.purpose())?);
         if let Some(tls) = tls {
             stream.secure(tls).map_err(io::Error::other)?;
         }

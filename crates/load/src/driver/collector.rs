@@ -24,7 +24,7 @@ pub(super) fn collect(
 ) -> RunOutcome {
     let mut outcome = RunOutcome::default();
     let mut seconds = Seconds::new(config);
-    let (mut ended_ns, mut plan_ends_ns) = (start_ns, start_ns);
+    let (mut ended_ns, mut plan_ends_ns, mut first_left_out_ns) = (start_ns, start_ns, u64::MAX);
     loop {
         match receiver.recv_timeout(STOP_POLL) {
             Ok(Message::Second(part)) => {
@@ -35,6 +35,8 @@ pub(super) fn collect(
             Ok(Message::Done(report)) => {
                 ended_ns = ended_ns.max(report.ended_ns);
                 plan_ends_ns = plan_ends_ns.max(report.plan_ends_ns);
+                // Whichever thread would have begun it, the plan of all ends there.
+                first_left_out_ns = first_left_out_ns.min(report.first_left_out_ns);
                 seconds.reported.push(report.seconds);
                 outcome.add(&report.outcome);
             }
@@ -52,7 +54,7 @@ pub(super) fn collect(
         }
     }
     let (from_ns, until_ns) = Phases::new(start_ns, config).measured_ns;
-    let plan_ends_ns = plan_ends_ns.min(until_ns);
+    let plan_ends_ns = plan_ends_ns.min(first_left_out_ns).min(until_ns);
     outcome.planned_ns = match config.model {
         LoadModel::Open(_) => plan_ends_ns.saturating_sub(from_ns),
         LoadModel::Closed(_) => plan_ends_ns.min(ended_ns).saturating_sub(from_ns),

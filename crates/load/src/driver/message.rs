@@ -26,6 +26,9 @@ pub(super) struct ThreadReport {
     pub(super) seconds: u64,
     /// End of the plan: no arrival began from then on.
     pub(super) plan_ends_ns: u64,
+    /// Planned time of the thread's first arrival behind the last of the run, if a number ended it;
+    /// else `u64::MAX`.
+    pub(super) first_left_out_ns: u64,
     /// End of the last request.
     pub(super) ended_ns: u64,
 }

@@ -143,6 +143,7 @@ impl Recorder {
     pub(super) fn missed(&mut self, planned_ns: u64) {
         let counts = self.counts_at(planned_ns);
         counts.arrivals += 1;
+        counts.due += 1;
         counts.planned += 1;
     }
 

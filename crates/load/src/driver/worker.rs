@@ -22,7 +22,7 @@ use super::room::table;
 use super::second_meter::SecondMeter;
 use super::send_pacer::SocketId;
 use super::spare_intervals::SpareIntervals;
-use super::stack::{Event, Stack};
+use super::stack::{Client, Event, Stack};
 use super::stream::Stream;
 use crate::config::{Config, LoadModel};
 use crate::session::SessionSource;
@@ -46,6 +46,8 @@ const PARTS_MAX: usize = 32;
 /// A connection: an exchange and its stream.
 struct Connection<K> {
     exchange: Exchange,
+    /// The client that its next socket is of.
+    client: Client,
     stream: Option<Stream<K>>,
     /// Incremented for each socket of the slot; identifies stale events.
     generation: u32,
@@ -55,7 +57,13 @@ struct Connection<K> {
 
 impl<K> Default for Connection<K> {
     fn default() -> Self {
-        Self { exchange: Exchange::default(), stream: None, generation: 0, watched: None }
+        Self {
+            exchange: Exchange::default(),
+            client: Client::default(),
+            stream: None,
+            generation: 0,
+            watched: None,
+        }
     }
 }
 
@@ -138,12 +146,13 @@ impl<'a, S: Stack> Worker<'a, S> {
 
     /// Opens the connections that must exist before the schedule begins.
     pub(super) fn prepare(&mut self, stop: &AtomicBool) {
-        let mut left = self.config.share(self.config.shared_conns, self.index);
-        while (left > 0 || !self.background.is_ready()) && !stop.load(Ordering::Relaxed) {
+        let shared = self.config.share(self.config.shared_conns, self.index) as u64;
+        let mut opened = 0;
+        while (opened < shared || !self.background.is_ready()) && !stop.load(Ordering::Relaxed) {
             let now_ns = self.clock.now_ns();
-            if left > 0 && self.background.may_open(now_ns) {
-                left -= 1;
-                self.open_shared();
+            if opened < shared && self.background.may_open(now_ns) {
+                self.open_shared(self.config.number_of_all(opened, self.index));
+                opened += 1;
             }
             self.background.open_due(now_ns, &mut self.stack, &mut self.context.recorder);
             let next_ns = self.background.next_open_ns;
@@ -293,14 +302,16 @@ impl<'a, S: Stack> Worker<'a, S> {
         }
     }
 
-    /// Counts as begun and abandoned what waits for a shared connection, as what is in flight: that
+    /// Counts as begun and cut off what waits for a shared connection, as what is in flight: that
     /// it waited was the server's doing.
-    fn abandon_queued(&mut self) {
+    fn cut_off_queued(&mut self) {
         while let Some(arrival) = self.pacer.take_queued() {
             self.context.recorder.refused(arrival.planned_ns, 1);
             let counts = self.context.recorder.counts_at(arrival.planned_ns);
             counts.arrivals += 1;
+            counts.due += 1;
             counts.abandoned += 1;
+            counts.cut_off += 1;
         }
     }
 
@@ -327,7 +338,7 @@ impl<'a, S: Stack> Worker<'a, S> {
             self.close(slot);
         }
         if interrupted {
-            self.abandon_queued();
+            self.cut_off_queued();
             // One that has only just fallen due was not missed.
             self.skip(now_ns.saturating_sub(JUST_DUE_NS));
             self.pacer.arrivals.end(now_ns);
@@ -335,6 +346,7 @@ impl<'a, S: Stack> Worker<'a, S> {
         }
         // The last second is as long as the plan, not as what came of it.
         let plan_ends_ns = self.pacer.arrivals.ends_ns;
+        let first_left_out_ns = self.pacer.arrivals.first_left_out_ns;
         let is_open_loop = matches!(self.config.model, LoadModel::Open(_));
         let now_ns = if is_open_loop { now_ns.max(plan_ends_ns) } else { now_ns };
         while now_ns >= self.meter.ends_ns {
@@ -351,7 +363,7 @@ impl<'a, S: Stack> Worker<'a, S> {
         self.background.close_all(&mut self.stack, &mut self.buffer);
         outcome.packets = self.stack.finish();
         let seconds = self.meter.seconds;
-        let report = ThreadReport { outcome, seconds, plan_ends_ns, ended_ns };
+        let report = ThreadReport { outcome, seconds, plan_ends_ns, first_left_out_ns, ended_ns };
         let _ = out.send(Message::Done(Box::new(report)));
     }
 }

@@ -23,39 +23,39 @@ const LEGEND: &str = "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\
 pub struct HistogramLog<W: io::Write> {
     out: W,
     serializer: V2DeflateSerializer,
+    description: String,
+    /// Earliest time at which the first second can have begun.
+    earliest: SystemTime,
+    has_head: bool,
 }
 
 impl<W: io::Write> HistogramLog<W> {
-    /// Begins a log with the description of the run and its start time, to which the intervals are
-    /// relative, in seconds.
-    ///
-    /// # Errors
-    /// Any error of `out`.
-    pub fn begin(mut out: W, description: &RunDescription, began: SystemTime) -> io::Result<Self> {
-        let mut serializer = V2DeflateSerializer::new();
-        IntervalLogWriterBuilder::new()
-            .add_comment("[Histogram log format version 1.3]")
-            .add_comment(&format!(
-                "[{} loop: {}; {}]",
-                description.loop_name(),
-                description.arrivals,
-                description.url
-            ))
-            .add_comment("[response times in nanoseconds, from the planned start]")
-            .with_start_time(began)
-            .with_base_time(began)
-            .begin_log_with(&mut out, &mut serializer)?;
-        writeln!(out, "{LEGEND}")?;
-        Ok(Self { out, serializer })
+    /// Creates a log of a run, to which nothing is written yet: the time to which its intervals are
+    /// relative is known when the first of them has ended.
+    pub fn new(out: W, description: &RunDescription) -> Self {
+        let RunDescription { arrivals, url, began, .. } = description;
+        let warmup = Duration::from_nanos(description.warmup_ns);
+        Self {
+            out,
+            serializer: V2DeflateSerializer::new(),
+            description: format!("[{} loop: {arrivals}; {url}]", description.loop_name()),
+            earliest: began.checked_add(warmup).unwrap_or(*began),
+            has_head: false,
+        }
     }
 
-    /// Writes a second.
+    /// Writes a second that has just ended: it is `now`.
     ///
     /// # Errors
     /// Any error of `out`.
-    pub fn second(&mut self, interval: &Interval) -> io::Result<()> {
+    pub fn second(&mut self, interval: &Interval, now: SystemTime) -> io::Result<()> {
         let start = Duration::from_secs(interval.second);
         let length = Duration::from_nanos(interval.length_ns);
+        if !self.has_head {
+            // One that is cut short by the end of the run is as long as its plan, and ends before.
+            let begun = now.checked_sub(start + length).unwrap_or(self.earliest);
+            self.write_head(begun.max(self.earliest))?;
+        }
         let written = self.writer()?.write_histogram(&interval.response.0, start, length, None);
         written.map_err(|error| match error {
             IntervalLogWriterError::IoError(error) => error,
@@ -68,12 +68,29 @@ impl<W: io::Write> HistogramLog<W> {
     /// # Errors
     /// Any error of `out`.
     pub fn finish(mut self, verdict: &Verdict) -> io::Result<W> {
+        if !self.has_head {
+            self.write_head(self.earliest)?;
+        }
         let mut writer = self.writer()?;
         for reason in &verdict.reasons {
             writer.write_comment(&format!("INVALID: {reason}"))?;
         }
         self.out.flush()?;
         Ok(self.out)
+    }
+
+    /// Writes the description of the run and the time to which the intervals are relative, in
+    /// seconds.
+    fn write_head(&mut self, base: SystemTime) -> io::Result<()> {
+        IntervalLogWriterBuilder::new()
+            .add_comment("[Histogram log format version 1.3]")
+            .add_comment(&self.description)
+            .add_comment("[response times in nanoseconds, from the planned start]")
+            .with_start_time(base)
+            .with_base_time(base)
+            .begin_log_with(&mut self.out, &mut self.serializer)?;
+        self.has_head = true;
+        writeln!(self.out, "{LEGEND}")
     }
 
     /// Returns a writer that continues the log; without headers it writes nothing itself.
@@ -91,10 +108,13 @@ mod tests {
     use super::*;
 
     fn log(verdict: &Verdict) -> String {
-        let began = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        let mut log = HistogramLog::begin(Vec::new(), &fixtures::description(true), began).unwrap();
-        log.second(&fixtures::interval(0)).unwrap();
-        log.second(&Interval { second: 1, length_ns: 500_000_000, ..Interval::default() }).unwrap();
+        let at = |s| SystemTime::UNIX_EPOCH + Duration::from_secs(s);
+        let description = fixtures::description(true);
+        let description = RunDescription { began: at(1_699_999_990), ..description };
+        let mut log = HistogramLog::new(Vec::new(), &description);
+        log.second(&fixtures::interval(0), at(1_700_000_001)).unwrap();
+        let half = Interval { second: 1, length_ns: 500_000_000, ..Interval::default() };
+        log.second(&half, at(1_700_000_002)).unwrap();
         String::from_utf8(log.finish(verdict).unwrap()).unwrap()
     }
 
@@ -135,6 +155,27 @@ mod tests {
             Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
         assert_eq!(read, fixtures::interval(0).response.0);
         assert_eq!(read.len(), 98);
+    }
+
+    #[test]
+    fn the_first_second_begins_after_the_warm_up_at_the_earliest() {
+        let description = fixtures::description(false);
+        let description = RunDescription { warmup_ns: 5_000_000_000, ..description };
+        let began = description.began;
+        let base = |second: Option<(u64, u64)>| {
+            let mut log = HistogramLog::new(Vec::new(), &description);
+            if let Some((length_ns, after_s)) = second {
+                let interval = Interval { length_ns, ..Interval::default() };
+                log.second(&interval, began + Duration::from_secs(after_s)).unwrap();
+            }
+            let text = String::from_utf8(log.finish(&Verdict::default()).unwrap()).unwrap();
+            assert!(text.contains(&format!("{LEGEND}\n")), "{text}");
+            let (_, rest) = text.split_once("#[BaseTime: ").unwrap();
+            rest.split_once(".000 ").unwrap().0.parse::<u64>().unwrap()
+        };
+        assert_eq!(base(Some((1_000_000_000, 8))), 1_767_323_045 + 7);
+        assert_eq!(base(Some((1_000_000_000, 5))), 1_767_323_045 + 5);
+        assert_eq!(base(None), 1_767_323_045 + 5);
     }
 
     #[test]

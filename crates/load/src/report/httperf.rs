@@ -20,7 +20,7 @@ pub(super) fn write(out: &mut impl Write, outcome: &RunOutcome) -> Result {
     replies(out, outcome)?;
     client(out, outcome)?;
     errors(out, &outcome.counts)?;
-    if outcome.counts.planned + outcome.counts.abandoned > outcome.counts.arrivals {
+    if outcome.counts.planned + outcome.counts.never_due() > outcome.counts.arrivals {
         sessions(out, outcome)?;
     }
     Ok(())

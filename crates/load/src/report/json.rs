@@ -1,5 +1,6 @@
 //! A completed run as one JSON document. Keys carry their unit: `_us` microseconds, `_s` seconds,
-//! `_per_s`, `_bytes`; shares are 0 to 1. Keys may be added, but never change their meaning.
+//! `_per_s`, `_bytes`; shares are 0 to 1. A time of which there were none is null. Keys may be
+//! added, but never change their meaning.
 
 use std::io;
 
@@ -53,6 +54,8 @@ fn sections(run: &RunReport<'_>) -> [(&'static str, Value); 13] {
 fn verdict(run: &RunReport<'_>) -> Value {
     let verdict = run.verdict;
     let metrics = &verdict.metrics;
+    let has_starts = run.outcome.times.lag.count() > 0;
+    let lag_us = |lag_ns| has_starts.then(|| us(lag_ns));
     json!({
         "verdict": if verdict.valid { "valid" } else { "INVALID" },
         "valid": verdict.valid,
@@ -60,10 +63,10 @@ fn verdict(run: &RunReport<'_>) -> Value {
         "reasons": verdict.reasons,
         "notes": verdict.notes,
         "interrupted": run.outcome.interrupted,
-        "lag_p50_us": us(metrics.lag_p50_ns),
-        "lag_p99_us": us(metrics.lag_p99_ns),
-        "lag_p999_us": us(metrics.lag_p999_ns),
-        "lag_max_us": us(metrics.lag_max_ns),
+        "lag_p50_us": lag_us(metrics.lag_p50_ns),
+        "lag_p99_us": lag_us(metrics.lag_p99_ns),
+        "lag_p999_us": lag_us(metrics.lag_p999_ns),
+        "lag_max_us": lag_us(metrics.lag_max_ns),
         "achieved_share": metrics.achieved,
         "cpu_share": metrics.cpu,
         "cpu_share_busiest_second": metrics.busiest,
@@ -204,12 +207,13 @@ fn threads(outcome: &RunOutcome) -> Value {
 }
 
 fn summary(times: &TimeHistogram) -> Value {
-    let at = |quantile| us(times.at(quantile));
+    let known = |time_us: f64| (times.count() > 0).then_some(time_us);
+    let at = |quantile| known(us(times.at(quantile)));
     json!({
         "count": times.count(),
-        "min_us": us(times.min()),
-        "mean_us": times.mean() / 1e3,
-        "stdev_us": times.stdev() / 1e3,
+        "min_us": known(us(times.min())),
+        "mean_us": known(times.mean() / 1e3),
+        "stdev_us": known(times.stdev() / 1e3),
         "p50_us": at(0.5),
         "p75_us": at(0.75),
         "p90_us": at(0.9),
@@ -217,7 +221,7 @@ fn summary(times: &TimeHistogram) -> Value {
         "p99_us": at(0.99),
         "p999_us": at(0.999),
         "p9999_us": at(0.9999),
-        "max_us": us(times.max()),
+        "max_us": known(us(times.max())),
     })
 }
 
@@ -257,7 +261,7 @@ fn object(rows: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
 mod tests {
     use super::super::fixtures;
     use super::*;
-    use crate::measure::ErrorKind;
+    use crate::measure::{ErrorKind, SecondSummary};
 
     fn document(closed: bool, outcome: &RunOutcome) -> Value {
         let mut out = Vec::new();
@@ -327,6 +331,25 @@ mod tests {
         }
         let mean_us = clocks["service"]["mean_us"].as_f64().unwrap();
         assert!((mean_us / 5_280.0 - 1.0).abs() < 0.001, "{mean_us}");
+    }
+
+    #[test]
+    fn times_of_which_there_were_none_are_null() {
+        let silent = SecondSummary { length_ns: 1_000_000_000, ..SecondSummary::default() };
+        let outcome = RunOutcome { seconds: vec![silent], ..RunOutcome::default() };
+        let document = document(false, &outcome);
+        for clock in document["clocks"].as_object().unwrap().values() {
+            let mut times = clock.as_object().unwrap().iter().filter(|(key, _)| *key != "count");
+            assert!(times.all(|(_, time)| time.is_null()), "{clock}");
+            assert_eq!(clock["count"], 0);
+        }
+        let second = document["seconds"][0].as_object().unwrap().iter();
+        let null = second.filter(|(_, value)| value.is_null()).map(|(key, _)| key.as_str());
+        let mut null: Vec<&str> = null.collect();
+        null.sort_unstable();
+        let times = ["lag_p99_us", "response_max_us", "response_p50_us", "response_p99_us"];
+        assert_eq!(null, times);
+        assert!(document["verdict"]["lag_p99_us"].is_null(), "{document}");
     }
 
     #[test]

@@ -24,6 +24,7 @@ const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 pub struct LiveView {
     title: String,
     plan: String,
+    /// Duration without the warm-up, which no second is of.
     duration_ns: u64,
     /// The running verdict.
     pub running_audit: RunningAudit,
@@ -37,7 +38,7 @@ impl LiveView {
         Self {
             title: printable(&description.url),
             plan: printable(&format!("{} loop: {}", loop_name(input.closed), description.arrivals)),
-            duration_ns: description.duration_ns,
+            duration_ns: description.duration_ns.saturating_sub(description.warmup_ns),
             running_audit: RunningAudit::new(input),
             last: SecondSummary::default(),
             history: VecDeque::new(),
@@ -91,13 +92,13 @@ pub fn line(interval: &Interval, running_audit: &RunningAudit) -> String {
     let invalid = if running_audit.reasons().is_empty() { "" } else { "  INVALID so far" };
     format!(
         "{:>5} s  {planned}  started {:.1}/s  replies {:.1}/s  errors {}  {}  \
-         lag p99 {:.3} ms  open {}  cpu {:.0} %{invalid}",
+         lag p99 {}  open {}  cpu {:.0} %{invalid}",
         interval.second + 1,
         rate(counts.started),
         rate(counts.replies),
         errors(&counts.errors).join(", "),
         response(&second).join("  "),
-        ms(second.lag_p99_ns),
+        known_ms(second.lag_p99_ns),
         interval.open,
         cpu_percent(interval.cpu_ns, interval.length_ns, input)
     )
@@ -153,15 +154,15 @@ fn block(share: f64) -> char {
 /// Renders the response times of a second: a second without replies has none, and is not one in
 /// which the server was quick.
 fn response(second: &SecondSummary) -> Vec<String> {
-    let known = |time_ns| (second.counts.replies > 0).then_some(time_ns);
-    quantiles(known(second.response_p50_ns), known(second.response_p99_ns)).into()
+    quantiles(second.response_p50_ns, second.response_p99_ns).into()
 }
 
 fn quantiles(p50_ns: Option<u64>, p99_ns: Option<u64>) -> [String; 2] {
-    let shown = |time_ns: Option<u64>| {
-        time_ns.map_or_else(|| "-".to_owned(), |time_ns| format!("{:.3} ms", ms(time_ns)))
-    };
-    [format!("p50 {}", shown(p50_ns)), format!("p99 {}", shown(p99_ns))]
+    [format!("p50 {}", known_ms(p50_ns)), format!("p99 {}", known_ms(p99_ns))]
+}
+
+fn known_ms(time_ns: Option<u64>) -> String {
+    time_ns.map_or_else(|| "-".to_owned(), |time_ns| format!("{:.3} ms", ms(time_ns)))
 }
 
 fn client(live: &LiveView) -> Vec<String> {
@@ -170,7 +171,7 @@ fn client(live: &LiveView) -> Vec<String> {
     vec![
         format!("{open} open"),
         format!("cpu {:.0} %", cpu_percent(cpu_ns, length_ns, input)),
-        format!("lag p99 {:.3} ms", ms(live.last.lag_p99_ns)),
+        format!("lag p99 {}", known_ms(live.last.lag_p99_ns)),
     ]
 }
 
@@ -324,7 +325,7 @@ errors    3 reply-timeout";
         assert!(lines.iter().any(|line| line == "1 s       p50 -  p99 -"), "{lines:?}");
         assert!(lines.iter().any(|line| line.starts_with("run       p50 49.021 ms")), "{lines:?}");
         let shown = line(&silent, &live.running_audit);
-        assert!(shown.contains("  p50 -  p99 -  lag p99"), "{shown}");
+        assert!(shown.contains("  p50 -  p99 -  lag p99 -  open"), "{shown}");
     }
 
     #[test]
@@ -333,6 +334,16 @@ errors    3 reply-timeout";
         let description = RunDescription { url, ..fixtures::description(false) };
         let live = LiveView::new(&description, &fixtures::input(false));
         assert_eq!(view(&live, 80)[0], "http://h/?[2J???");
+    }
+
+    #[test]
+    fn the_warm_up_is_no_part_of_the_time() {
+        let warmup_ns = 4_000_000_000;
+        let description = RunDescription { warmup_ns, ..fixtures::description(false) };
+        let mut live = LiveView::new(&description, &fixtures::input(false));
+        assert_eq!(view(&live, 80)[2], "time      0 s of 6 s  6 s left");
+        (0..6).for_each(|second| live.add(&fixtures::interval(second)));
+        assert_eq!(view(&live, 80)[2], "time      6 s of 6 s  0 s left");
     }
 
     #[test]

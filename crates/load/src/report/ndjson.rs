@@ -135,6 +135,20 @@ mod tests {
     }
 
     #[test]
+    fn a_second_without_replies_has_no_response_time() {
+        let mut interval = Interval { length_ns: 1_000_000_000, ..Interval::default() };
+        interval.counts.started = 1;
+        interval.lag.record(20_000);
+        let mut out = Vec::new();
+        second(&mut out, &interval, &RunningAudit::new(&fixtures::input(false))).unwrap();
+        let line = &lines(&out)[0];
+        for key in ["response_p50_us", "response_p99_us", "response_max_us"] {
+            assert_eq!(line.get(key), Some(&Value::Null), "{line}");
+        }
+        assert!(line["lag_p99_us"].as_f64() > Some(0.0), "{line}");
+    }
+
+    #[test]
     fn with_tls_a_request_has_a_clock_more() {
         let timestamps = Timestamps { secured_ns: 12, ..Timestamps::default() };
         let sample = RequestSample { timestamps, request: RequestId(3), end: Ok(200) };

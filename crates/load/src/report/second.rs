@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 use super::{per_s, ratio, seconds};
 use crate::measure::{Errors, SecondSummary};
 
-/// A second of a run; rates are over its own length.
+/// A second of a run; rates are over its own length. Times of which there were none are null.
 #[derive(Serialize)]
 pub(super) struct SecondFields {
     second: u64,
@@ -20,10 +20,10 @@ pub(super) struct SecondFields {
     #[serde(skip_serializing_if = "is_zero")]
     handshakes_resumed: u64,
     errors: ErrorsByKind,
-    response_p50_us: f64,
-    response_p99_us: f64,
-    response_max_us: f64,
-    lag_p99_us: f64,
+    response_p50_us: Option<f64>,
+    response_p99_us: Option<f64>,
+    response_max_us: Option<f64>,
+    lag_p99_us: Option<f64>,
     open: u64,
     /// Share of the driving threads' cores in use, 0 to 1.
     cpu_share: f64,
@@ -42,10 +42,10 @@ impl SecondFields {
             handshakes: counts.handshakes,
             handshakes_resumed: counts.handshakes_resumed,
             errors: ErrorsByKind(counts.errors),
-            response_p50_us: us(second.response_p50_ns),
-            response_p99_us: us(second.response_p99_ns),
-            response_max_us: us(second.response_max_ns),
-            lag_p99_us: us(second.lag_p99_ns),
+            response_p50_us: second.response_p50_ns.map(us),
+            response_p99_us: second.response_p99_ns.map(us),
+            response_max_us: second.response_max_ns.map(us),
+            lag_p99_us: second.lag_p99_ns.map(us),
             open: second.open,
             cpu_share: ratio(second.cpu_ns as f64, second.length_ns as f64 * threads.max(1) as f64),
         }

@@ -145,9 +145,12 @@ fn rates(out: &mut String, run: &RunReport<'_>) -> Result {
             counts.background_lost, counts.background_replies
         )?;
     }
-    if counts.abandoned + counts.reconnects > 0 {
-        let (abandoned, reconnects) = (counts.abandoned, counts.reconnects);
-        writeln!(out, "Sessions: {abandoned} requests never due, {reconnects} reconnects")?;
+    let (never_due, reconnects) = (counts.never_due(), counts.reconnects);
+    if never_due + reconnects > 0 {
+        writeln!(out, "Sessions: {never_due} requests never due, {reconnects} reconnects")?;
+    }
+    if counts.cut_off > 0 {
+        writeln!(out, "Cut off: {} requests that had not ended", counts.cut_off)?;
     }
     Ok(())
 }
@@ -293,6 +296,21 @@ Valid: the client kept up.
         assert!(text.contains("\nTimes [ms] (closed loop):"));
         assert!(text.contains("Note: Closed loop: latencies"));
         assert!(!text.contains("Plan:") && !text.contains("planned 1"));
+    }
+
+    #[test]
+    fn requests_that_were_cut_off_are_not_called_never_due() {
+        let mut outcome = fixtures::outcome();
+        (outcome.counts.abandoned, outcome.counts.cut_off) = (5, 5);
+        let cut_off = "\nCut off: 5 requests that had not ended\n";
+        let text_of_cut_off = text(false, &outcome);
+        assert!(text_of_cut_off.contains(cut_off), "{text_of_cut_off}");
+        assert!(!text_of_cut_off.contains("Session"), "{text_of_cut_off}");
+        outcome.counts.abandoned = 7;
+        let text = text(false, &outcome);
+        let sessions = "\nSessions: 2 requests never due, 0 reconnects";
+        assert!(text.contains(&format!("{sessions}{cut_off}")), "{text}");
+        assert!(text.contains("\nSession rate"), "{text}");
     }
 
     #[test]

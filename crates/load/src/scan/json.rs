@@ -19,6 +19,7 @@ impl MeasuredPoint {
             "repetition": point.repetition,
             "duration_ns": point.duration_ns,
             "planned_per_s": result.planned_per_s,
+            "due_per_s": result.due_per_s,
             "started_per_s": result.started_per_s,
             "goodput_per_s": result.goodput_per_s,
             "requests": result.requests,

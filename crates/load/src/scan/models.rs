@@ -27,6 +27,7 @@ fn scan(plan: ScanPlan, mut model: impl FnMut(Point) -> PointResult) -> Scan {
 fn replies(point: Point, goodput_per_s: f64) -> PointResult {
     PointResult {
         planned_per_s: point.rate,
+        due_per_s: point.rate,
         started_per_s: point.rate,
         goodput_per_s: goodput_per_s.min(point.rate),
         requests: (point.rate * point.duration_ns as f64 / 1e9) as u64,
@@ -67,7 +68,7 @@ fn limited(
 ) -> impl FnMut(Point) -> PointResult {
     move |point| {
         let mut result = server(Point { rate: point.rate.min(limit), ..point });
-        result.planned_per_s = point.rate;
+        (result.planned_per_s, result.due_per_s) = (point.rate, point.rate);
         result.invalid = (point.rate > limit).then(|| "starts were late".into());
         result
     }
@@ -131,6 +132,20 @@ fn a_machine_that_stalls_now_and_then_does_not_hide_the_knee() {
             PointResult { goodput_per_s: share * answer.goodput_per_s, ..answer }
         };
         assert_knee(&scan(ScanPlan::default(), model).summary(), 5_000.0, 0.10);
+    }
+}
+
+#[test]
+fn sessions_that_are_shorter_than_on_average_are_no_knee() {
+    for seed in 0..40 {
+        let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
+        // About seven requests for each arrival, and all are answered.
+        let model = |point: Point| {
+            let due_per_s = point.rate * chance.random_range(6.5..8.0);
+            PointResult { due_per_s, goodput_per_s: due_per_s, ..replies(point, f64::INFINITY) }
+        };
+        let summary = scan(ScanPlan::default(), model).summary();
+        assert_eq!(summary.search_result, SearchResult::RateMax { held: 10_000_000.0 });
     }
 }
 

@@ -17,8 +17,6 @@ pub struct ScanPlan {
     pub repetitions: u32,
     /// MeasuredPoint time of a point, nanoseconds.
     pub duration_ns: u64,
-    /// Mean number of requests per arrival: the goodput expected for each arrival.
-    pub requests_per_arrival: f64,
     /// Smallest goodput with which a rate is held, as a share of the requests due, 0 to 1.
     pub goodput_min: f64,
     /// Largest share of failed requests, 0 to 1, with which a rate is held.
@@ -39,7 +37,6 @@ impl Default for ScanPlan {
             multiples: vec![1.0, 1.25, 1.5, 2.0, 3.0, 4.0],
             repetitions: 3,
             duration_ns: 5_000_000_000,
-            requests_per_arrival: 1.0,
             goodput_min: 0.98,
             errors_max: 0.01,
             p99_ns_max: 0,
@@ -68,7 +65,6 @@ impl ScanPlan {
             ),
             (self.repetitions > 0, "a scan repeats each rate once or more"),
             (self.duration_ns > 0, "a point of a scan takes some time"),
-            (positive(self.requests_per_arrival), "an arrival is of some requests"),
             (
                 share(self.goodput_min),
                 "the smallest goodput is a share of the requests due, from 0 to 1",

@@ -41,11 +41,14 @@ pub struct Point {
 pub struct PointResult {
     /// Arrivals planned per second, which by chance may differ from the rate.
     pub planned_per_s: f64,
+    /// Requests of these arrivals per second: the goodput of a server that holds the rate. By
+    /// chance sessions may be longer or shorter than on average.
+    pub due_per_s: f64,
     /// Requests begun within the planned time, per second of it.
     pub started_per_s: f64,
     /// Goodput: complete replies within the planned time (and their deadline), per second of it.
     pub goodput_per_s: f64,
-    /// Requests due: those planned, and those of sessions that an error cut short.
+    /// Requests planned, and those of sessions that an error cut short.
     pub requests: u64,
     /// Failed requests, by kind.
     pub errors: Errors,
@@ -74,6 +77,7 @@ impl PointResult {
         let busiest = outcome.threads.iter().map(|thread| thread.busiest);
         Self {
             planned_per_s: per_s(counts.arrivals as f64),
+            due_per_s: per_s(counts.due as f64),
             started_per_s: per_s(started_in_time(outcome)),
             goodput_per_s: per_s(outcome.good_in_schedule as f64),
             requests: counts.planned + counts.abandoned,
@@ -87,7 +91,7 @@ impl PointResult {
         }
     }
 
-    /// Returns failed requests as a share of those due, 0 to 1.
+    /// Returns failed requests as a share of all, 0 to 1.
     pub fn error_share(&self) -> f64 {
         self.errors.total() as f64 / self.requests.max(1) as f64
     }
@@ -96,10 +100,9 @@ impl PointResult {
     /// within the plan's limit. False for an invalid run, for one without arrivals, and, with a
     /// limit, for one without a response time.
     pub(super) fn holds(&self, plan: &ScanPlan) -> bool {
-        let due_per_s = self.planned_per_s * plan.requests_per_arrival;
         self.invalid.is_none()
-            && due_per_s > 0.0
-            && self.goodput_per_s >= plan.goodput_min * due_per_s
+            && self.due_per_s > 0.0
+            && self.goodput_per_s >= plan.goodput_min * self.due_per_s
             && self.error_share() <= plan.errors_max
             && (plan.p99_ns_max == 0
                 || self.response_p99_ns.is_some_and(|p99_ns| p99_ns <= plan.p99_ns_max))
@@ -144,7 +147,7 @@ mod tests {
     fn result(goodput_per_s: f64, errors: usize) -> PointResult {
         let response_p99_ns = Some(10);
         let mut result = PointResult { goodput_per_s, response_p99_ns, ..PointResult::default() };
-        (result.planned_per_s, result.requests) = (100.0, 500);
+        (result.planned_per_s, result.due_per_s, result.requests) = (100.0, 100.0, 500);
         (0..errors).for_each(|_| result.errors.count(ErrorKind::Reset));
         result
     }
@@ -167,9 +170,9 @@ mod tests {
 
     #[test]
     fn an_arrival_of_several_requests_is_held_with_all_their_replies() {
-        let plan = ScanPlan { requests_per_arrival: 7.0, ..ScanPlan::default() };
-        assert!(result(690.0, 0).holds(&plan));
-        assert!(!result(600.0, 0).holds(&plan));
+        let sevens = |goodput_per_s| PointResult { due_per_s: 700.0, ..result(goodput_per_s, 0) };
+        assert!(sevens(690.0).holds(&ScanPlan::default()));
+        assert!(!sevens(600.0).holds(&ScanPlan::default()));
     }
 
     #[test]
@@ -180,6 +183,7 @@ mod tests {
             ..SecondSummary::default()
         };
         let outcome = RunOutcome {
+            counts: Counts { arrivals: 50, due: 350, ..Counts::default() },
             planned_ns: 2_500_000_000,
             replies_in_schedule: 300,
             good_in_schedule: 250,
@@ -193,5 +197,6 @@ mod tests {
         };
         let result = PointResult::of(&outcome, None);
         assert_eq!((result.goodput_per_s, result.started_per_s), (100.0, 200.0));
+        assert_eq!((result.planned_per_s, result.due_per_s), (20.0, 140.0));
     }
 }

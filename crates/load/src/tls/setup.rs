@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, version};
 use weir_tls::client::{ClientIdentity, Trust, verifier};
@@ -78,14 +79,17 @@ pub fn prepare(request: &TlsRequest) -> Result<TlsSettings, String> {
     Ok(TlsSettings { config, server_name, resumes: request.resumes })
 }
 
-/// Returns the cryptography.
+/// Returns the cryptography, without the hybrid with ML-KEM that rustls offers too: no key of it is
+/// sent at once, so that a server which prefers it asks for another hello.
 pub(super) fn provider() -> CryptoProvider {
-    aws_lc_rs::default_provider()
+    let kx_groups = vec![kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
+    CryptoProvider { kx_groups, ..default_provider() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 
     fn request() -> TlsRequest {
         TlsRequest {
@@ -120,6 +124,36 @@ mod tests {
             let refused = prepare(&request).map(|_| ()).unwrap_err();
             assert!(refused.contains(sentence) && !refused.contains('\n'), "{refused}");
         }
+    }
+
+    /// Returns the groups for keys that a ClientHello offers (RFC 8446 sections 4.1.2 and 4.2.7).
+    fn groups_in(hello: &[u8]) -> Vec<u16> {
+        let number = |at: usize| u16::from_be_bytes([hello[at], hello[at + 1]]);
+        // Behind the heads of the record and the message, the version, and a random number.
+        let mut at = 5 + 4 + 2 + 32;
+        at += 1 + usize::from(hello[at]);
+        at += 2 + usize::from(number(at));
+        at += 1 + usize::from(hello[at]);
+        at += 2;
+        while number(at) != 10 {
+            at += 4 + usize::from(number(at + 2));
+        }
+        let groups = usize::from(number(at + 4)) / 2;
+        (0..groups).map(|index| number(at + 6 + 2 * index)).collect()
+    }
+
+    #[test]
+    fn no_hybrid_with_ml_kem_is_offered() {
+        let settings = prepare(&request()).unwrap();
+        let mut connection = settings.connector().connect().unwrap();
+        let (mut hello, mut nothing) = (vec![0; 16 << 10], []);
+        let UnbufferedStatus { state, .. } = connection.process_tls_records(&mut nothing);
+        let ConnectionState::EncodeTlsData(mut message) = state.unwrap() else {
+            panic!("it has nothing to say")
+        };
+        let length = message.encode(&mut hello).unwrap();
+        // X25519, P-256 and P-384.
+        assert_eq!(groups_in(&hello[..length]), [0x001d, 0x0017, 0x0018]);
     }
 
     #[test]

@@ -28,7 +28,9 @@ impl Exchange {
         now_ns: u64,
         context: &mut Context<'_>,
     ) -> Action {
-        context.recorder.counts_at(planned_ns).arrivals += 1;
+        let counts = context.recorder.counts_at(planned_ns);
+        counts.arrivals += 1;
+        counts.due += self.session.steps.len() as u64;
         self.answered = 0;
         self.begun_ns = planned_ns;
         self.begin_group(planned_ns, now_ns, context)
@@ -157,9 +159,11 @@ impl Exchange {
         self.free_ns = now_ns;
     }
 
-    /// Counts the requests in flight as abandoned, when the operator stops the run.
+    /// Counts the requests in flight as cut off, when the operator stops the run.
     pub(in super::super) fn abandon(&mut self, context: &mut Context<'_>) {
         let requests = u64::from(self.in_flight());
-        context.recorder.counts_at(self.clocks.planned_ns).abandoned += requests;
+        let counts = context.recorder.counts_at(self.clocks.planned_ns);
+        counts.abandoned += requests;
+        counts.cut_off += requests;
     }
 }

@@ -418,6 +418,7 @@ fn failure(config: &Config, end: impl FnOnce(&mut Stepped<'_>) -> Action) -> Err
     assert_eq!(end(&mut stepped), Action::End(SocketUse::Close));
     let counts = stepped.counts();
     assert_eq!((counts.errors.total(), counts.sessions_failed, counts.abandoned), (2, 1, 1));
+    assert_eq!((counts.due, counts.planned, counts.never_due()), (3, 2, 1));
     ErrorKind::ALL.into_iter().find(|kind| counts.errors.of(*kind) == 2).unwrap()
 }
 
@@ -440,6 +441,17 @@ fn each_end_without_a_reply_is_an_error_of_its_kind() {
         stepped.receive(KEPT)
     };
     assert_eq!(failure(&deadline, late), ErrorKind::Deadline);
+}
+
+#[test]
+fn what_a_stop_leaves_in_flight_is_cut_off_and_not_called_never_due() {
+    let config = config();
+    let mut stepped = Stepped::new(&config);
+    stepped.send(&[(0, false), (0, true), (0, false)], false);
+    stepped.exchange.abandon(&mut stepped.context);
+    let counts = stepped.counts();
+    assert_eq!((counts.planned, counts.cut_off, counts.abandoned), (2, 2, 2));
+    assert_eq!((counts.due, counts.never_due()), (3, 0));
 }
 
 /// Runs `end` on an exchange that connects, and returns the kind of error.

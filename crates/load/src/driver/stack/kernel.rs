@@ -8,7 +8,7 @@ use weir_sys::epoll::{self, EventFlags};
 use weir_sys::{client, socket};
 
 use super::super::action::{Interest, SocketEvent};
-use super::{Event, Purpose, Stack};
+use super::{Client, Event, Purpose, Stack};
 use crate::config::{AddressPair, Destination};
 use crate::measure::PacketCounts;
 
@@ -41,7 +41,12 @@ impl KernelStack {
 impl Stack for KernelStack {
     type Socket = OwnedFd;
 
-    fn open(&mut self, pair: AddressPair<'_>, purpose: Purpose) -> io::Result<OwnedFd> {
+    fn open(
+        &mut self,
+        pair: AddressPair<'_>,
+        _client: Client,
+        purpose: Purpose,
+    ) -> io::Result<OwnedFd> {
         let destination = match pair.destination {
             Destination::Inet(destination) => destination,
             // The options are of TCP.

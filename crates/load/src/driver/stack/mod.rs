@@ -22,6 +22,34 @@ pub(super) enum Purpose {
     SlowReader,
 }
 
+/// The client that a connection is of. Its path is drawn from this and from the seed, so that the
+/// number of threads changes none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Client {
+    /// Group in which it is counted.
+    pub(super) group: Group,
+    /// Number in its group, over all threads, from 0.
+    pub(super) number: u64,
+    /// Number of its connections before this one.
+    pub(super) opened: u32,
+}
+
+/// A group of clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Group {
+    /// Clients of arrivals, by the arrival's number.
+    #[default]
+    Arrivals,
+    /// Clients of shared connections that are opened before the first arrival.
+    Shared,
+    /// Idle clients.
+    Idle,
+    /// Slow senders.
+    SlowSenders,
+    /// Slow readers.
+    SlowReaders,
+}
+
 /// An event of a watched socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Event {
@@ -36,11 +64,16 @@ pub(super) trait Stack {
     /// A socket, closed by [`Stack::close`].
     type Socket;
 
-    /// Opens a socket and begins to connect it.
+    /// Opens a socket of a client, and begins to connect it.
     ///
     /// # Errors
     /// Errors of socket(2), bind(2) and connect(2).
-    fn open(&mut self, pair: AddressPair<'_>, purpose: Purpose) -> io::Result<Self::Socket>;
+    fn open(
+        &mut self,
+        pair: AddressPair<'_>,
+        client: Client,
+        purpose: Purpose,
+    ) -> io::Result<Self::Socket>;
 
     /// Removes and returns the error of a socket; `None` if it is connected or connects.
     fn take_error(&mut self, socket: &Self::Socket) -> Option<io::Error>;

@@ -5,7 +5,7 @@ use std::io;
 use super::super::action::{Action, Interest, SocketUse, connect_error_kind};
 use super::super::exchange::{Context, Exchange};
 use super::super::send_pacer::SocketId;
-use super::super::stack::{Purpose, Stack};
+use super::super::stack::{Client, Purpose, Stack};
 use super::super::stream::{Delivery, HandshakeFailure, Stream};
 use super::{Connection, Worker};
 use crate::measure::ErrorKind;
@@ -51,8 +51,9 @@ impl<S: Stack> Worker<'_, S> {
 
     fn connect(&mut self, slot: u32) -> Action {
         let opened_ns = self.clock.now_ns();
-        let opened = self.open_socket();
+        let opened = self.open_socket(self.connections[slot as usize].client);
         let connection = &mut self.connections[slot as usize];
+        connection.client.opened += 1;
         match opened {
             Ok(socket) => {
                 connection.stream = Some(Stream::new(socket));
@@ -66,11 +67,11 @@ impl<S: Stack> Worker<'_, S> {
         }
     }
 
-    /// Opens a socket and begins to connect it.
-    fn open_socket(&mut self) -> Result<S::Socket, ErrorKind> {
+    /// Opens a socket of a client, and begins to connect it.
+    fn open_socket(&mut self, client: Client) -> Result<S::Socket, ErrorKind> {
         self.next_pair = self.next_pair.wrapping_add(1);
         let pair = self.config.pair(self.next_pair).ok_or(ErrorKind::Other)?;
-        self.stack.open(pair, Purpose::Load).map_err(|error| connect_error_kind(&error))
+        self.stack.open(pair, client, Purpose::Load).map_err(|error| connect_error_kind(&error))
     }
 
     fn check_connect(&mut self, slot: u32) -> Action {

@@ -3,7 +3,7 @@
 use super::super::action::{Action, SocketUse};
 use super::super::exchange::group_end;
 use super::super::pacer::Start;
-use super::super::stack::Stack;
+use super::super::stack::{Client, Group, Stack};
 use super::{Connection, Worker};
 use crate::measure::{ErrorKind, Timestamps};
 use crate::schedule::Arrival;
@@ -48,12 +48,14 @@ impl<S: Stack> Worker<'_, S> {
         let session = exchange.new_session();
         if !self.source.fill(arrival.number, session) || session.steps.is_empty() {
             let action = exchange.end(SocketUse::Close);
-            self.pacer.arrivals.end(arrival.planned_ns);
+            self.pacer.arrivals.leave_out(arrival);
             return self.carry_out(slot, action);
         }
         // Only now: the time to make the session is this client's, and so part of the lag.
         let now_ns = self.clock.now_ns();
         let action = exchange.begin(arrival.planned_ns, now_ns, &mut self.context);
+        self.connections[slot as usize].client =
+            Client { number: arrival.number, ..Client::default() };
         self.begin(slot, action);
     }
 
@@ -66,7 +68,7 @@ impl<S: Stack> Worker<'_, S> {
     pub(super) fn refuse(&mut self, arrival: Arrival, kind: ErrorKind) {
         let mut session = Session::default();
         if !self.source.fill(arrival.number, &mut session) || session.steps.is_empty() {
-            return self.pacer.arrivals.end(arrival.planned_ns);
+            return self.pacer.arrivals.leave_out(arrival);
         }
         let now_ns = self.clock.now_ns();
         let group = group_end(&session.steps, 0) as usize;
@@ -79,14 +81,17 @@ impl<S: Stack> Worker<'_, S> {
         }
         let counts = recorder.counts_at(planned_ns);
         counts.arrivals += 1;
+        counts.due += session.steps.len() as u64;
         counts.sessions_failed += 1;
         counts.abandoned += (session.steps.len() - group) as u64;
     }
 
-    /// Opens a shared connection before any request needs it.
-    pub(super) fn open_shared(&mut self) {
+    /// Opens shared connection number `number` of all threads before any request needs it.
+    pub(super) fn open_shared(&mut self, number: u64) {
         let Some(slot) = self.take_slot() else { return };
-        let action = self.connections[slot as usize].exchange.connect(&mut self.context);
+        let connection = &mut self.connections[slot as usize];
+        connection.client = Client { group: Group::Shared, number, opened: 0 };
+        let action = connection.exchange.connect(&mut self.context);
         self.carry_out(slot, action);
         self.pacer.add_free(slot);
     }

@@ -10,7 +10,7 @@ use weir_sys::ingress_drop::IngressDrop;
 use weir_sys::interface::Interface;
 use weir_sys::packet_socket::{self, PacketSocket, ReceiveRing, ReceivedFrame, XdpSender};
 
-use crate::config::Network;
+use crate::config::{Hosts, Network};
 
 /// Frames that may wait to be received: those of a hundredth of a second at 400,000/s.
 const RECEIVE_FRAMES: usize = 4096;
@@ -81,7 +81,7 @@ impl Link {
 
     /// Asks who has an address.
     fn resolve(&mut self, server: IpAddr, ring: &mut ReceiveRing) -> io::Result<Mac> {
-        let (mac, from) = (self.mac, self.sources.address(1));
+        let (mac, from) = (self.mac, self.sources.address(Hosts::of(self.sources).first));
         for _ in 0..QUESTIONS {
             self.push(|frames| wire::ask(frames, mac, from, server));
             self.flush();

@@ -11,18 +11,17 @@ use std::thread;
 use std::time::Duration;
 
 use weir_dispatch::timers::TimerWheel;
-use weir_packet::path::Path;
 use weir_packet::tcp::{self, Changes, Connection, OpenOptions};
 use weir_packet::wire::{self, Checksum, Ends, Packet, TcpPacket};
 use weir_sys::packet_socket::ReceiveRing;
 
 use self::arrival::Clocks;
 use self::link::Link;
-use self::paths::Paths;
+use self::paths::{ClientPath, Paths};
 use self::sockets::{Sockets, Tuple};
 use super::super::action::Interest;
 use super::super::clock::Clock;
-use super::{Event, Purpose, Stack};
+use super::{Client, Event, Purpose, Stack};
 use crate::config::{AddressPair, Config, Destination, PacketConfig};
 use crate::measure::PacketCounts;
 
@@ -90,15 +89,14 @@ impl<'a> PacketStack<'a> {
             .ok_or_else(|| io::Error::other("--source: there are fewer addresses than threads"))?;
         let (link, ring) = Link::open(&packet.interface, index, sources, &config.addresses)?;
         let now_ns = clock.now_ns();
-        let seed = config.seed.wrapping_add(index as u64);
         let room = room.saturating_add(config.share(config.background(), index));
         Ok(Self {
             config: packet,
             clock,
             link,
-            sockets: Sockets::new(sources, seed, room)?,
+            sockets: Sockets::new(sources, config.seed, room)?,
             timers: TimerWheel::new(now_ns),
-            paths: packet.path.as_ref().map(|law| Paths::new(law, seed)),
+            paths: packet.path.as_ref().map(|law| Paths::new(law, config.seed)),
             events: Vec::new(),
             next_events: Vec::new(),
             expired: Vec::new(),
@@ -339,12 +337,12 @@ impl<'a> PacketStack<'a> {
 impl Stack for PacketStack<'_> {
     type Socket = u32;
 
-    fn open(&mut self, pair: AddressPair<'_>, purpose: Purpose) -> io::Result<u32> {
+    fn open(&mut self, pair: AddressPair<'_>, client: Client, purpose: Purpose) -> io::Result<u32> {
         let Destination::Inet(destination) = pair.destination else {
             return Err(io::ErrorKind::Unsupported.into());
         };
         let now_ns = self.clock.now_ns();
-        let path = self.paths.as_mut().map(|paths| Box::new(paths.draw()));
+        let path = self.paths.as_ref().map(|paths| Box::new(paths.draw(client)));
         let (socket, iss) =
             self.sockets.open(destination, path, now_ns).ok_or(io::ErrorKind::AddrNotAvailable)?;
         let options = OpenOptions {
@@ -457,7 +455,7 @@ impl Stack for PacketStack<'_> {
 struct Output<'a, 'b> {
     ends: Ends,
     link: &'a mut Link,
-    path: Option<(&'a mut Path, &'a mut Paths<'b>)>,
+    path: Option<(&'a mut ClientPath, &'a mut Paths<'b>)>,
     now_ns: u64,
     sent: &'a mut u64,
     lost: &'a mut u64,

@@ -1,10 +1,12 @@
 //! Frames under way on the paths of their clients, by the time at which they arrive.
 
-use rand::SeedableRng;
-use rand_xoshiro::Xoshiro256PlusPlus;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
 use weir_packet::path::{Path, PathLaw, UnderWay, Way};
 use weir_packet::segment::{Flags, Segment};
 use weir_packet::wire::{self, Macs, TcpPacket};
+
+use super::super::Client;
 
 /// A frame that has arrived.
 pub(super) enum Frame {
@@ -14,35 +16,41 @@ pub(super) enum Frame {
     Down(Box<[u8]>),
 }
 
+/// The path of a client's connection. What becomes of its packets depends on nobody else's.
+pub(super) struct ClientPath {
+    path: Path,
+    random: Xoshiro256PlusPlus,
+}
+
 /// The frames under way.
 pub(super) struct Paths<'a> {
     law: &'a PathLaw,
-    random: Xoshiro256PlusPlus,
+    seed: u64,
     under_way: UnderWay<Frame>,
     /// Room to build a frame in.
     scratch: Vec<u8>,
 }
 
 impl<'a> Paths<'a> {
-    /// Creates paths of a law, without a frame.
+    /// Creates paths of a law, drawn from the seed, without a frame.
     pub(super) fn new(law: &'a PathLaw, seed: u64) -> Self {
-        Self {
-            law,
-            random: Xoshiro256PlusPlus::seed_from_u64(seed),
-            under_way: UnderWay::default(),
-            scratch: Vec::new(),
-        }
+        Self { law, seed, under_way: UnderWay::default(), scratch: Vec::new() }
     }
 
-    /// Draws the path of a client.
-    pub(super) fn draw(&mut self) -> Path {
-        Path::draw(self.law, &mut self.random)
+    /// Draws the path of a client's connection, the same whenever it is opened.
+    pub(super) fn draw(&self, client: Client) -> ClientPath {
+        let Client { group, number, opened } = client;
+        // Each is mixed before the next comes: seeds and numbers are small, and follow each other.
+        let parts = [group as u64, number, opened.into()];
+        let seed = parts.into_iter().fold(self.seed, |seed, part| mixed(seed) ^ part);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        ClientPath { path: Path::draw(self.law, &mut random), random }
     }
 
     /// Sends a segment towards the server; returns how many packets are lost.
     pub(super) fn send_up(
         &mut self,
-        path: &mut Path,
+        path: &mut ClientPath,
         macs: Macs,
         packet: &TcpPacket<'_>,
         now_ns: u64,
@@ -56,7 +64,7 @@ impl<'a> Paths<'a> {
     /// piece on a link without a wire is lost and delayed in packets. Returns how many are lost.
     pub(super) fn send_down(
         &mut self,
-        path: &mut Path,
+        path: &mut ClientPath,
         packet: &TcpPacket<'_>,
         mss: u16,
         now_ns: u64,
@@ -88,9 +96,9 @@ impl<'a> Paths<'a> {
     }
 
     /// Sends the frame in `scratch`; returns 1 if it is lost.
-    fn send(&mut self, path: &mut Path, way: Way, now_ns: u64) -> u64 {
+    fn send(&mut self, client: &mut ClientPath, way: Way, now_ns: u64) -> u64 {
         let bytes = self.scratch.len() - wire::ETHERNET_BYTES;
-        let arrivals = path.send(way, bytes, now_ns, &mut self.random);
+        let arrivals = client.path.send(way, bytes, now_ns, &mut client.random);
         for at_ns in arrivals.into_iter().flatten() {
             let bytes = self.scratch.clone().into_boxed_slice();
             let frame = match way {
@@ -123,6 +131,11 @@ impl<'a> Paths<'a> {
     }
 }
 
+/// Mixes the bits of a seed.
+fn mixed(seed: u64) -> u64 {
+    SplitMix64::seed_from_u64(seed).next_u64()
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
@@ -130,6 +143,7 @@ mod tests {
     use weir_packet::seq::Seq;
     use weir_packet::wire::{Checksum, Ends, Packet};
 
+    use super::super::super::Group;
     use super::*;
 
     const MS: u64 = 1_000_000;
@@ -140,11 +154,60 @@ mod tests {
         Ends { source, destination }
     }
 
+    fn arrival(number: u64) -> Client {
+        Client { number, ..Client::default() }
+    }
+
+    #[test]
+    fn a_path_and_what_becomes_of_its_packets_do_not_depend_on_other_clients() {
+        let law: PathLaw = "rtt=50ms..200ms,jitter=5ms,loss=20%".parse().unwrap();
+        let packet = TcpPacket { ends: ends(), segment: Segment::default() };
+        let second = |packets: u64| {
+            let mut paths = Paths::new(&law, 1);
+            let mut first = paths.draw(arrival(0));
+            for nth in 0..packets {
+                paths.send_up(&mut first, Macs::default(), &packet, nth * MS);
+            }
+            while paths.take_due(u64::MAX).is_some() {}
+            let mut second = paths.draw(arrival(1));
+            let lost: Vec<u64> = (0..50)
+                .map(|nth| paths.send_up(&mut second, Macs::default(), &packet, nth * MS))
+                .collect();
+            let arrives_ns = std::iter::from_fn(|| {
+                let next_ns = paths.next_ns()?;
+                paths.take_due(next_ns).map(|_| next_ns)
+            });
+            (second.path.rtt_ns(), lost, arrives_ns.collect::<Vec<u64>>())
+        };
+        let alone = second(0);
+        assert!(alone.1.contains(&0) && alone.1.contains(&1), "{alone:?}");
+        assert_eq!(alone, second(1));
+        assert_eq!(alone, second(7));
+    }
+
+    #[test]
+    fn each_seed_client_and_connection_has_a_path_of_its_own() {
+        let law: PathLaw = "rtt=0s..1s".parse().unwrap();
+        let mut drawn = Vec::new();
+        for seed in 0..3 {
+            let paths = Paths::new(&law, seed);
+            let mut draw = |client| drawn.push(paths.draw(client).path.rtt_ns());
+            for number in 0..3 {
+                draw(arrival(number));
+                draw(Client { opened: 1, ..arrival(number) });
+                draw(Client { group: Group::Shared, ..arrival(number) });
+            }
+        }
+        drawn.sort_unstable();
+        drawn.dedup();
+        assert_eq!(drawn.len(), 27);
+    }
+
     #[test]
     fn frames_towards_the_server_are_taken_in_their_order_before_they_have_arrived() {
         let law: PathLaw = "rtt=200ms".parse().unwrap();
         let mut paths = Paths::new(&law, 1);
-        let mut path = paths.draw();
+        let mut path = paths.draw(Client::default());
         let segment = |seq| Segment { seq: Seq(seq), ..Segment::default() };
         for seq in 1..=3 {
             let packet = TcpPacket { ends: ends(), segment: segment(seq) };
@@ -166,7 +229,7 @@ mod tests {
     fn a_large_segment_is_cut_and_arrives_in_order() {
         let law: PathLaw = "rtt=20ms,down=8m".parse().unwrap();
         let mut paths = Paths::new(&law, 1);
-        let mut path = paths.draw();
+        let mut path = paths.draw(Client::default());
         let payload: Vec<u8> = (0..3500_u32).map(|at| at as u8).collect();
         let flags = Flags { fin: true, psh: true, ..Flags::default() };
         let segment =

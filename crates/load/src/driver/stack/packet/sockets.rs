@@ -6,18 +6,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use weir_packet::path::Path;
 use weir_packet::tcp::{Connection, State};
 
 use super::super::super::action::{Interest, SocketEvent};
 use super::super::super::room::{no_memory, table};
-use crate::config::Network;
+use super::paths::ClientPath;
+use crate::config::{Hosts, Network};
 
 /// First port of clients (RFC 6335 section 6: behind the system ports).
 const PORT_MIN: u16 = 1024;
 
-/// Ends tried for a new connection before it is refused.
-const TRIES: usize = 64;
+/// Ports of a client's address.
+const PORTS: u64 = (u16::MAX - PORT_MIN) as u64;
 
 /// The two ends of a connection, as the client sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +38,13 @@ struct ShortTuple {
     destination: u16,
 }
 
+/// A server's end.
+struct Destination {
+    address: SocketAddr,
+    /// Number of sockets connected to it.
+    open: u64,
+}
+
 /// A socket.
 #[derive(Default)]
 pub(super) struct Entry {
@@ -48,7 +55,7 @@ pub(super) struct Entry {
     is_taken: bool,
     /// Number it is watched with, and what for.
     pub(super) watched: Option<(u64, Interest)>,
-    pub(super) path: Option<Box<Path>>,
+    pub(super) path: Option<Box<ClientPath>>,
 }
 
 impl Entry {
@@ -71,7 +78,8 @@ pub(super) struct Sockets {
     /// Of the table, whose keys nobody else chooses.
     hasher: DefaultHashBuilder,
     sources: Network,
-    destinations: Vec<SocketAddr>,
+    hosts: Hosts,
+    destinations: Vec<Destination>,
     /// Number of the next end.
     next: u64,
     secret: u64,
@@ -95,6 +103,7 @@ impl Sockets {
             by_tuple,
             hasher: DefaultHashBuilder::default(),
             sources,
+            hosts: Hosts::of(sources),
             destinations: Vec::new(),
             next: since.as_micros() as u64,
             secret: seed ^ since.as_nanos() as u64,
@@ -112,11 +121,11 @@ impl Sockets {
     }
 
     /// Takes an end for a connection to `destination`; returns its number and its initial sequence
-    /// number. `None` if all ends tried are in use.
+    /// number. `None` if all ends are in use.
     pub(super) fn open(
         &mut self,
         destination: SocketAddr,
-        path: Option<Box<Path>>,
+        path: Option<Box<ClientPath>>,
         now_ns: u64,
     ) -> Option<(u32, u32)> {
         let destination = self.destination(destination)?;
@@ -134,6 +143,7 @@ impl Sockets {
             )
         };
         self.by_tuple.insert_unique(hasher.hash_one(tuple), socket, hash);
+        self.count_open(destination, 1);
         Some((socket, self.initial_sequence(tuple, now_ns)))
     }
 
@@ -150,17 +160,30 @@ impl Sockets {
 
     /// Returns the number of a server's end.
     fn destination(&mut self, destination: SocketAddr) -> Option<u16> {
-        let known = self.destinations.iter().position(|known| *known == destination);
-        let number = known.unwrap_or_else(|| {
-            self.destinations.push(destination);
+        let number = self.known_destination(destination).unwrap_or_else(|| {
+            self.destinations.push(Destination { address: destination, open: 0 });
             self.destinations.len() - 1
         });
         u16::try_from(number).ok()
     }
 
-    /// Returns the next end that is not in use.
+    fn known_destination(&self, address: SocketAddr) -> Option<usize> {
+        self.destinations.iter().position(|known| known.address == address)
+    }
+
+    /// Adds to the number of sockets that are connected to a destination.
+    fn count_open(&mut self, destination: u16, change: i64) {
+        if let Some(destination) = self.destinations.get_mut(usize::from(destination)) {
+            destination.open = destination.open.saturating_add_signed(change);
+        }
+    }
+
+    /// Returns the next end that is not in use. Of as many as are in use and one more, one is free;
+    /// where all are in use, none is tried.
     fn free_tuple(&mut self, destination: u16) -> Option<ShortTuple> {
-        for _ in 0..TRIES {
+        let open = self.destinations.get(usize::from(destination))?.open;
+        let tries = if open < self.hosts.count * PORTS { open + 1 } else { 0 };
+        for _ in 0..tries {
             let tuple = self.next_tuple(destination);
             if self.find_short(&tuple).is_none() {
                 return Some(tuple);
@@ -171,15 +194,12 @@ impl Sockets {
 
     /// Returns the next end: each address in turn, then the next port.
     fn next_tuple(&mut self, destination: u16) -> ShortTuple {
-        // The first and the last address of a network are not those of hosts.
-        let hosts = (1_u64 << self.sources.host_bits().min(32)).saturating_sub(2).max(1);
-        let ports = u64::from(u16::MAX - PORT_MIN);
+        let Hosts { first, count } = self.hosts;
         let number = self.next;
         self.next = self.next.wrapping_add(1);
-        let first = u64::from(self.sources.host_bits() > 1);
         ShortTuple {
-            source: (number % hosts + first) as u32,
-            port: PORT_MIN + (number / hosts % ports) as u16,
+            source: first + (number % count) as u32,
+            port: PORT_MIN + (number / count % PORTS) as u16,
             destination,
         }
     }
@@ -187,7 +207,7 @@ impl Sockets {
     /// Returns the socket with these ends.
     pub(super) fn find(&self, tuple: &Tuple) -> Option<u32> {
         let source = self.sources.number(tuple.source.ip())?;
-        let known = self.destinations.iter().position(|known| *known == tuple.destination)?;
+        let known = self.known_destination(tuple.destination)?;
         let port = tuple.source.port();
         self.find_short(&ShortTuple { source, port, destination: known as u16 })
     }
@@ -213,7 +233,7 @@ impl Sockets {
     pub(super) fn tuple(&self, socket: u32) -> Option<Tuple> {
         let short = self.get(socket)?.tuple;
         let address: IpAddr = self.sources.address(short.source);
-        let destination = *self.destinations.get(usize::from(short.destination))?;
+        let destination = self.destinations.get(usize::from(short.destination))?.address;
         Some(Tuple { source: SocketAddr::new(address, short.port), destination })
     }
 
@@ -231,6 +251,7 @@ impl Sockets {
         if let Ok(found) = self.by_tuple.find_entry(hash, |other| *other == socket) {
             found.remove();
         }
+        self.count_open(tuple.destination, -1);
         if let Some(entry) = self.entries.get_mut(socket as usize) {
             *entry = Entry::default();
         }
@@ -278,13 +299,29 @@ mod tests {
     fn ends_in_use_are_passed_over_and_in_the_end_refused() {
         let mut sockets = sockets(32);
         let server: SocketAddr = ([10, 0, 0, 1], 80).into();
-        let ports = usize::from(u16::MAX - PORT_MIN);
-        for _ in 0..ports {
+        for _ in 0..PORTS {
             assert!(sockets.open(server, None, 0).is_some());
         }
         assert!(sockets.open(server, None, 0).is_none());
         // Towards another server the same ends are free.
         assert!(sockets.open(([10, 0, 0, 2], 80).into(), None, 0).is_some());
+    }
+
+    #[test]
+    fn connections_that_stay_leave_every_other_end_to_those_that_come_and_go() {
+        let mut sockets = sockets(32);
+        let server: SocketAddr = ([10, 0, 0, 1], 80).into();
+        for _ in 0..100 {
+            assert!(sockets.open(server, None, 0).is_some());
+        }
+        for _ in 100..PORTS {
+            let (socket, _) = sockets.open(server, None, 0).unwrap();
+            sockets.free(socket);
+        }
+        // The next hundred ends are in use, and all behind them are free.
+        let (socket, _) = sockets.open(server, None, 0).unwrap();
+        let source: SocketAddr = ([10, 7, 0, 0], PORT_MIN + 100).into();
+        assert_eq!(sockets.tuple(socket).map(|tuple| tuple.source), Some(source));
     }
 
     #[test]
