@@ -1,7 +1,8 @@
 //! Availability check: finds which of the resources that experiments use this machine has, and
 //! reports what is lost without the rest.
 //!
-//! Reports only: installs nothing, changes nothing and decides nothing for a run.
+//! Reports only: installs nothing, leaves nothing changed and decides nothing for a run. To find
+//! out whether servers can be limited it makes a control group, which it removes again.
 
 use std::time::Duration;
 

@@ -4,10 +4,11 @@
 //! is read from disk. Knows nothing of servers or loads.
 
 use std::fs::{self, File, Permissions};
-use std::io::Write;
+use std::io::{Error, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -21,6 +22,9 @@ const COUNT_MAX: u32 = 100_000;
 
 /// Maximum size of a file, in KiB.
 const KIB_MAX: u32 = 1 << 20;
+
+/// Bytes written between two looks at the order to stop.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Maximum size of a set, in KiB: an experiment from elsewhere must not fill a disk.
 const SET_KIB_MAX: u64 = 64 << 20;
@@ -61,41 +65,65 @@ impl FileSet {
     /// random, so that no file system can save space on them. They are readable by all users.
     ///
     /// # Errors
-    /// Returns a sentence with the I/O error.
-    pub fn write(&self, root: &Path) -> Result<(), String> {
+    /// Returns a sentence with the I/O error, or if `stop` is set meanwhile; nothing is left then.
+    pub fn write(&self, root: &Path, stop: &AtomicBool) -> Result<(), String> {
         let folder = root.join(self.name());
         let said = |error| format!("cannot write the files of {}: {error}", folder.display());
-        self.try_write(root, &folder).map_err(said)
+        self.try_write(root, &folder, stop).map_err(said)
     }
 
-    fn try_write(&self, root: &Path, folder: &Path) -> std::io::Result<()> {
+    fn try_write(&self, root: &Path, folder: &Path, stop: &AtomicBool) -> std::io::Result<()> {
         fs::create_dir_all(root)?;
         fs::set_permissions(root, Permissions::from_mode(0o755))?;
+        self.remove_forgotten(root);
         if self.is_whole(folder) {
             return Ok(());
         }
         // Only a complete set gets the final name; until then its folder has a temporary one.
-        let part = root.join(format!("{}.part-{}", self.name(), std::process::id()));
+        let part = root.join(format!("{}{}", self.part_prefix(), std::process::id()));
         for half in [folder, &part] {
             if half.exists() {
                 fs::remove_dir_all(half)?;
             }
         }
-        let written = self.fill(&part).and_then(|()| fs::rename(&part, folder));
+        let written = self.fill(&part, stop).and_then(|()| fs::rename(&part, folder));
         if written.is_err() {
             let _ = fs::remove_dir_all(&part);
         }
         written
     }
 
-    fn fill(&self, folder: &Path) -> std::io::Result<()> {
+    /// Returns what the names of its unfinished folders begin with; the process id of the lab that
+    /// writes one follows.
+    fn part_prefix(&self) -> String {
+        format!("{}.part-", self.name())
+    }
+
+    /// Removes its unfinished folders of labs that were killed.
+    fn remove_forgotten(&self, root: &Path) {
+        let prefix = self.part_prefix();
+        for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let lab = name.strip_prefix(&prefix).and_then(|pid| pid.parse::<u32>().ok());
+            if lab.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+
+    fn fill(&self, folder: &Path, stop: &AtomicBool) -> std::io::Result<()> {
         fs::create_dir(folder)?;
         fs::set_permissions(folder, Permissions::from_mode(0o755))?;
         let mut bytes = vec![0; self.bytes() as usize];
         for index in 0..self.count {
             Xoshiro256PlusPlus::seed_from_u64(u64::from(index)).fill_bytes(&mut bytes);
             let mut file = File::create(folder.join(file(index)))?;
-            file.write_all(&bytes)?;
+            for piece in bytes.chunks(PIECE_BYTES) {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(Error::new(ErrorKind::Interrupted, "stopped"));
+                }
+                file.write_all(piece)?;
+            }
             // Dirty pages cannot be evicted from the page cache.
             file.sync_all()?;
         }
@@ -155,6 +183,18 @@ mod tests {
 
     const SMALL: FileSet = FileSet { count: 3, kib: 2 };
 
+    fn write(root: &Path) {
+        SMALL.write(root, &AtomicBool::new(false)).unwrap();
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
     #[test]
     fn a_set_is_known_by_its_name_alone() {
         assert_eq!(FileSet::named("files-3x2k"), Some(SMALL));
@@ -179,27 +219,53 @@ mod tests {
     #[test]
     fn a_set_is_written_once_and_again_where_a_file_of_it_is_not_whole() {
         let root = tempfile::tempdir().unwrap();
-        SMALL.write(root.path()).unwrap();
+        write(root.path());
         let at = |index| root.path().join(&SMALL.path(index)[1..]);
         let first = fs::read(at(0)).unwrap();
         assert_eq!(first.len(), 2048);
         assert!(first != fs::read(at(1)).unwrap());
         fs::write(at(2), vec![7; 2048]).unwrap();
-        SMALL.write(root.path()).unwrap();
+        write(root.path());
         assert_eq!(fs::read(at(2)).unwrap(), vec![7; 2048]);
         fs::write(at(1), "half").unwrap();
-        SMALL.write(root.path()).unwrap();
+        write(root.path());
         assert_eq!(fs::read(at(0)).unwrap(), first);
         assert_eq!(fs::read(at(1)).unwrap().len(), 2048);
         assert!(fs::read(at(2)).unwrap() != vec![7; 2048]);
-        let left: Vec<_> = fs::read_dir(root.path()).unwrap().collect();
-        assert_eq!(left.len(), 1);
+        assert_eq!(names(root.path()), ["files-3x2k"]);
+    }
+
+    #[test]
+    fn only_what_a_lab_that_is_gone_has_begun_is_removed() {
+        let root = tempfile::tempdir().unwrap();
+        // A process id is at most 2^22 (proc(5), pid_max).
+        let gone = "files-3x2k.part-4194305";
+        let kept = ["files-3x2k.part-1", "files-3x2k.part-x", "files-4x2k.part-4194305"];
+        let make = |name: &str| {
+            fs::create_dir(root.path().join(name)).unwrap();
+            fs::write(root.path().join(name).join("00000.bin"), "half").unwrap();
+        };
+        [&[gone][..], &kept[..]].concat().into_iter().for_each(make);
+        write(root.path());
+        assert_eq!(names(root.path()), [&["files-3x2k"][..], &kept[..]].concat());
+        // Also beside a set that is whole.
+        make(gone);
+        write(root.path());
+        assert_eq!(names(root.path()), [&["files-3x2k"][..], &kept[..]].concat());
+    }
+
+    #[test]
+    fn a_set_that_is_stopped_leaves_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let why = SMALL.write(root.path(), &AtomicBool::new(true)).unwrap_err();
+        assert!(why.ends_with(": stopped"), "{why}");
+        assert_eq!(names(root.path()), [""; 0]);
     }
 
     #[test]
     fn files_that_are_forgotten_are_the_same_when_they_are_read_again() {
         let root = tempfile::tempdir().unwrap();
-        SMALL.write(root.path()).unwrap();
+        write(root.path());
         SMALL.forget(root.path()).unwrap();
         assert!(SMALL.is_whole(&root.path().join(SMALL.name())));
         let other = FileSet { count: 4, ..SMALL };

@@ -167,8 +167,8 @@ pub enum Stroke {
     Line {
         /// Colour index; lines that belong together share one.
         colour: u32,
-        /// True if the line is dashed.
-        dashed: bool,
+        /// Index of the dash, of three that lines of one colour have; 0 is a solid line.
+        dash: u32,
     },
     /// Marks without intervals that no line joins, for samples.
     Dots {

@@ -1,7 +1,9 @@
 //! An environment for tests: loopback, with commands run directly. Not a testbed: nothing is
 //! isolated.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::Command;
@@ -27,6 +29,44 @@ impl Environment for Loopback {
 
     fn proc_net(&self, _side: Side) -> PathBuf {
         "/proc/self/net".into()
+    }
+
+    fn cpus(&self, _side: Side) -> &[usize] {
+        &[0]
+    }
+
+    fn shared(&self) -> bool {
+        true
+    }
+}
+
+/// [`Loopback`] that notes where the client's packets are to go.
+#[derive(Default)]
+pub(crate) struct NotingLoopback {
+    /// The orders, as they came: true is to the client's processors.
+    pub(crate) steered: RefCell<Vec<bool>>,
+}
+
+impl Environment for NotingLoopback {
+    fn command_in(&self, side: Side, program: &OsStr, groups: &[PathBuf]) -> Command {
+        Loopback.command_in(side, program, groups)
+    }
+
+    fn server_address(&self) -> IpAddr {
+        Loopback.server_address()
+    }
+
+    fn client_sources(&self) -> Vec<IpAddr> {
+        Loopback.client_sources()
+    }
+
+    fn steer_client_packets(&self, to_the_client: bool) -> io::Result<()> {
+        self.steered.borrow_mut().push(to_the_client);
+        Ok(())
+    }
+
+    fn proc_net(&self, side: Side) -> PathBuf {
+        Loopback.proc_net(side)
     }
 
     fn cpus(&self, _side: Side) -> &[usize] {

@@ -1,6 +1,7 @@
 //! The outcome of a run: the findings from its folder, and the report drawn from them. Reads what
 //! was measured and measures nothing.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::analysis::{self, Input};
@@ -47,15 +48,13 @@ pub fn findings(dir: &Path) -> Result<Findings, String> {
     }))
 }
 
-/// Returns the points of rounds beyond the planned ones, which were measured for their precision.
+/// Returns the points of rounds beyond the planned ones, which were measured for a precision: a run
+/// that goes on without it has them all the same.
 fn further(experiments: &[(String, Experiment)], scale: f64, lines: &[Line]) -> Vec<Key> {
     let is_further = |key: &&Key| {
         let experiment = experiments.iter().find(|(id, _)| *id == key.experiment);
         let mut sweeps = experiment.iter().flat_map(|(_, experiment)| &experiment.sweep);
-        sweeps.any(|sweep| {
-            let is_precise = sweep.id == key.sweep && sweep.precision.is_some();
-            is_precise && key.round >= plan::scaled(sweep, scale).0
-        })
+        sweeps.any(|sweep| sweep.id == key.sweep && key.round >= plan::scaled(sweep, scale).0)
     };
     let keys = lines.iter().filter_map(|line| match line {
         Line::Point(point) => Some(&point.key),
@@ -96,12 +95,13 @@ fn title(
 
 /// Collects the warnings that a reader must see first.
 fn warnings(set_up: &RunSetup, lines: &[Line], planned: &[Key]) -> Vec<String> {
-    let mut warnings: Vec<String> = Vec::new();
-    for session in &set_up.sessions {
-        warnings.extend(session.testbed.warnings.iter().cloned());
-        warnings.extend(session.missing.iter().cloned());
-    }
-    warnings.dedup();
+    let described = described(&set_up.sessions, lines);
+    let of_testbeds = described.iter().flat_map(|session| &session.testbed.warnings);
+    // Each session looks for its programs anew: what one lacked, a later one may have measured.
+    let missing = described.last().into_iter().flat_map(|session| &session.missing);
+    let mut known = BTreeSet::new();
+    let mut warnings: Vec<String> =
+        of_testbeds.chain(missing).filter(|warning| known.insert(*warning)).cloned().collect();
     warnings.extend(changed(&set_up.sessions, lines));
     if !set_up.complete {
         let has_line = |key: &&Key| {
@@ -156,6 +156,13 @@ fn changed(sessions: &[Session], lines: &[Line]) -> Option<String> {
     })
 }
 
+/// Returns the sessions that a run is described by: those in which something was measured, or the
+/// last one if nothing was in any.
+fn described<'a>(sessions: &'a [Session], lines: &[Line]) -> Vec<&'a Session> {
+    let used = used(sessions, lines);
+    if used.is_empty() { sessions.last().into_iter().collect() } else { used }
+}
+
 /// Returns the sessions in which something was measured. Times are UTC and of one form, so that
 /// their texts are in their order.
 fn used<'a>(sessions: &'a [Session], lines: &[Line]) -> Vec<&'a Session> {
@@ -182,8 +189,8 @@ fn rows(run: &RunSetup, lines: &[Line]) -> Vec<(String, String)> {
             rows.push((name.to_owned(), value));
         }
     };
-    let when: Vec<String> = run
-        .sessions
+    let sessions = described(&run.sessions, lines);
+    let when: Vec<String> = sessions
         .iter()
         .map(|session| match &session.ended {
             Some(ended) => format!("{} to {ended}", session.began),
@@ -191,7 +198,7 @@ fn rows(run: &RunSetup, lines: &[Line]) -> Vec<(String, String)> {
         })
         .collect();
     row("measured", when.join("; "));
-    let Some(last) = run.sessions.last() else { return rows };
+    let Some(last) = sessions.last() else { return rows };
     row("command", last.command.clone());
     row("weir", last.version.clone());
     row("scale", run.request.scale.to_string());
@@ -208,6 +215,8 @@ fn rows(run: &RunSetup, lines: &[Line]) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::one_weir;
+    use crate::journal::Request;
     use crate::machine::Machine;
     use crate::record::Point;
     use crate::testbed::{Description, Mode};
@@ -261,5 +270,71 @@ mod tests {
         // Nothing was measured in a part that began after the last point.
         let after = Session { began: "2026-01-01T13:00:00Z".to_owned(), ..other };
         assert_eq!(changed(&[first.clone(), same, after], &lines), None);
+    }
+
+    fn set_up(sessions: Vec<Session>) -> RunSetup {
+        RunSetup { request: Request::of("x", Vec::new()), sessions, complete: true }
+    }
+
+    fn said(mut session: Session, warning: &str, missing: &str) -> Session {
+        session.testbed.warnings = vec!["both".to_owned(), warning.to_owned()];
+        session.missing = vec![missing.to_owned()];
+        session
+    }
+
+    #[test]
+    fn a_session_in_which_nothing_was_measured_describes_nothing() {
+        let lines = [point("2026-01-01T12:01:00Z")];
+        let idle = said(session("2026-01-01T10:00:00Z", None), "loopback", "no nginx");
+        let measured = said(session("2026-01-01T12:00:00Z", None), "slow", "no h2o");
+        let mut again = said(session("2026-01-01T13:00:00Z", None), "busy", "no wrk");
+        again.version = "2.0.0".to_owned();
+        let run = set_up(vec![idle.clone(), measured, again.clone()]);
+        assert_eq!(warnings(&run, &lines, &[]), ["both", "slow", "no h2o"]);
+        let value = |run: &RunSetup, lines: &[Line], name: &str| {
+            let rows = rows(run, lines);
+            rows.into_iter().find(|(one, _)| one == name).map(|(_, value)| value)
+        };
+        assert_eq!(value(&run, &lines, "weir").as_deref(), Some("1.0.0"));
+        let when = "2026-01-01T12:00:00Z until it was cut off";
+        assert_eq!(value(&run, &lines, "measured").as_deref(), Some(when));
+        // Before the first point the last one is what is known.
+        let run = set_up(vec![idle, again]);
+        assert_eq!(warnings(&run, &[], &[]), ["both", "busy", "no wrk"]);
+        assert_eq!(value(&run, &[], "weir").as_deref(), Some("2.0.0"));
+        assert_eq!(value(&set_up(Vec::new()), &[], "weir"), None);
+    }
+
+    #[test]
+    fn a_warning_of_several_sessions_is_told_once_and_of_missing_programs_the_last_tells() {
+        let lines = [point("2026-01-01T10:01:00Z"), point("2026-01-01T12:01:00Z")];
+        let first = said(session("2026-01-01T10:00:00Z", None), "loopback", "no nginx");
+        let second = said(session("2026-01-01T12:00:00Z", None), "loopback", "no h2o");
+        let run = set_up(vec![first, second]);
+        assert_eq!(warnings(&run, &lines, &[]), ["both", "loopback", "no h2o"]);
+    }
+
+    const TEXT: &str = one_weir!(
+        r#"
+[[sweep]]
+id = "load"
+x = "rate"
+values = [1]
+repetitions = 3
+"#
+    );
+
+    #[test]
+    fn rounds_of_a_precision_that_is_no_longer_asked_for_are_points_of_the_run() {
+        let experiments = [("e".to_owned(), Experiment::parse(TEXT).unwrap())];
+        let line = |(sweep, round): (&str, u32)| {
+            let [experiment, sweep, server] = ["e", sweep, "one"].map(str::to_owned);
+            let key = Key { experiment, sweep, server, x: 1.0, round };
+            Line::Point(Box::new(Point { key, ..Point::default() }))
+        };
+        let measured = (0..6).map(|round| ("load", round)).chain([("gone", 7), ("load", 5)]);
+        let lines: Vec<Line> = measured.map(line).collect();
+        let found = further(&experiments, 1.0, &lines);
+        assert_eq!(found.iter().map(|key| key.round).collect::<Vec<_>>(), [3, 4, 5]);
     }
 }

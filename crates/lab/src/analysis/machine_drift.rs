@@ -27,7 +27,7 @@ pub(super) fn picture(study: &Study<'_>) -> Option<Picture> {
     ];
     let lines = (0..).zip(sides).filter_map(|(colour, (label, speed))| {
         let marks = marks(&points, speed)?;
-        let stroke = Stroke::Line { colour, dashed: colour > 0 };
+        let stroke = Stroke::Line { colour, dash: colour };
         Some(Series { label: label.to_owned(), marks, stroke })
     });
     let series: Vec<Series> = lines.collect();

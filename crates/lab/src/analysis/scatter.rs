@@ -39,10 +39,7 @@ pub(super) fn scatter(
             series.push(cloud(label.clone(), &samples, Stroke::Dots { colour, shape: nth }));
             let through = line.map(|line| through(&label, line, &samples));
             series.extend(
-                through.map(|marks| Series {
-                    stroke: Stroke::Line { colour, dashed: nth > 0 },
-                    ..marks
-                }),
+                through.map(|marks| Series { stroke: Stroke::Line { colour, dash: nth }, ..marks }),
             );
             rows.push(Row { label, cells: cells(line, &samples) });
         }
@@ -210,6 +207,20 @@ above = 15.0
         assert!((slope.value + 1.0).abs() < 0.1 && slope.n == 8, "{slope:?}");
         assert!(slope.low < slope.value && slope.value < slope.high);
         assert_eq!(sheet.rows[1].label, "weir: kernel");
+    }
+
+    #[test]
+    fn each_mode_of_a_server_has_a_dash_of_its_own() {
+        let three = "above = 15.0\ny = [\"idle\", \"kernel\", \"user\"]";
+        let experiment = Experiment::parse(&TEXT.replace("above = 15.0", three)).unwrap();
+        let lines = [day(0)];
+        let study = Study::new("p/e", &experiment, &lines);
+        let (picture, _, _) = scatter(&study, &experiment.scatter[0]).unwrap();
+        let of_lines = picture.series.iter().filter_map(|one| match one.stroke {
+            Stroke::Line { colour, dash } => Some((colour, dash)),
+            _ => None,
+        });
+        assert_eq!(of_lines.collect::<Vec<_>>(), [(0, 0), (0, 1), (0, 2)]);
     }
 
     #[test]

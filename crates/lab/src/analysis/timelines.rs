@@ -161,7 +161,7 @@ fn times_ms(
 
 fn replies(lines: &[Line<'_>]) -> Vec<Series> {
     let drawn = (0..).zip(lines).filter_map(|(colour, line)| {
-        let stroke = Stroke::Line { colour, dashed: false };
+        let stroke = Stroke::Line { colour, dash: 0 };
         line.series(line.label.to_owned(), stroke, &line.replies)
     });
     offered(lines).into_iter().chain(drawn).collect()
@@ -177,11 +177,11 @@ fn offered(lines: &[Line<'_>]) -> Option<Series> {
 
 fn response(lines: &[Line<'_>]) -> Vec<Series> {
     let both = |(colour, line): (u32, &Line<'_>)| {
-        let series = |what: &str, dashed, bins: &[Vec<f64>]| {
+        let series = |what: &str, dash, bins: &[Vec<f64>]| {
             let label = format!("{}: {what}", line.label);
-            line.series(label, Stroke::Line { colour, dashed }, bins)
+            line.series(label, Stroke::Line { colour, dash }, bins)
         };
-        [series("median", false, &line.p50_ms), series("99th percentile", true, &line.p99_ms)]
+        [series("median", 0, &line.p50_ms), series("99th percentile", 1, &line.p99_ms)]
     };
     (0..).zip(lines).flat_map(both).flatten().collect()
 }
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(values(one)[0], (0.0, 120.0));
         assert_eq!(values(one)[5], (0.5, 0.0));
         let [median, tail] = &response.series[..] else { panic!() };
-        assert_eq!(median.stroke, Stroke::Line { colour: 0, dashed: false });
+        assert_eq!(median.stroke, Stroke::Line { colour: 0, dash: 0 });
         assert_eq!(
             (tail.label.as_str(), values(tail)[5]),
             ("accept 1: 99th percentile", (0.5, 2.0))

@@ -1,9 +1,18 @@
 //! Control group hierarchies: the mount point and version of each controller, and the names of its
 //! files (cgroups(7); the kernel's admin-guide, cgroup-v1 and cgroup-v2).
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::mem;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The file of version 2 that has the controllers of a group's children; a word with a sign turns
+/// one on or off.
+const SWITCH: &str = "cgroup.subtree_control";
+
+/// Roots of version 2, each with a controller that was off there and that this lab has turned on.
+static TURNED_ON: Mutex<Vec<(PathBuf, &'static str)>> = Mutex::new(Vec::new());
 
 /// A resource of a group that can be limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,9 +106,7 @@ impl Hierarchy {
         value: &str,
     ) -> Result<(), String> {
         if self.version == Version::Two {
-            // No effect if the controller is enabled already.
-            let on = format!("+{}", controller.name(self.version));
-            write(&self.root.join("cgroup.subtree_control"), &on)?;
+            turn_on(&self.root, controller.name(self.version))?;
         }
         if let (Controller::Cpu, Version::One, Some((_, period))) =
             (controller, self.version, value.split_once(' '))
@@ -119,6 +126,43 @@ impl Hierarchy {
             _ => value.to_owned(),
         }
     }
+}
+
+/// Turns a controller on for the groups at a root of version 2, unless it is on.
+pub(super) fn turn_on(root: &Path, name: &'static str) -> Result<(), String> {
+    let switch = root.join(SWITCH);
+    let on = fs::read_to_string(&switch).unwrap_or_default();
+    if on.split_whitespace().any(|one| one == name) {
+        return Ok(());
+    }
+    write(&switch, &format!("+{name}"))?;
+    turned_on().push((root.to_owned(), name));
+    Ok(())
+}
+
+/// Turns off again what [`turn_on`] has turned on at a root. The groups there lose their limits by
+/// that: there must be none left.
+pub(super) fn turn_off(root: &Path) {
+    let mut all = turned_on();
+    let (here, elsewhere): (Vec<_>, Vec<_>) =
+        mem::take(&mut *all).into_iter().partition(|(at, _)| at == root);
+    *all = elsewhere;
+    for (_, name) in here {
+        // The kernel refuses (EBUSY) while groups of others pass it on to groups below them.
+        let _ = write(&root.join(SWITCH), &format!("-{name}"));
+    }
+}
+
+fn turned_on() -> MutexGuard<'static, Vec<(PathBuf, &'static str)>> {
+    TURNED_ON.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks a root until the file is dropped, so that of two labs none turns off what the other is
+/// about to use; `None` if it cannot be locked.
+pub(super) fn lock(root: &Path) -> Option<File> {
+    let root = File::open(root).ok()?;
+    root.lock().ok()?;
+    Some(root)
 }
 
 /// Returns the first mount that has the controller. Version 1 names its controllers in the mount
@@ -243,5 +287,29 @@ mod tests {
         at.limit(&folder, Controller::Disk, "8:0 5").unwrap();
         assert_eq!(fs::read_to_string(on).unwrap(), "+io");
         assert_eq!(fs::read_to_string(folder.join("io.max")).unwrap(), "8:0 riops=5");
+    }
+
+    #[test]
+    fn only_a_controller_that_was_off_is_turned_off_again() {
+        let root = tempfile::tempdir().unwrap();
+        let at = Hierarchy { version: Version::Two, root: root.path().to_owned() };
+        let switch = root.path().join(SWITCH);
+        let read = || fs::read_to_string(&switch).unwrap();
+        fs::write(root.path().join("memory.max"), "").unwrap();
+        fs::write(root.path().join("io.max"), "").unwrap();
+        fs::write(&switch, "cpu memory\n").unwrap();
+        at.limit(root.path(), Controller::Memory, "5").unwrap();
+        turn_off(root.path());
+        assert_eq!(read(), "cpu memory\n");
+        fs::write(&switch, "").unwrap();
+        at.limit(root.path(), Controller::Disk, "8:0 5").unwrap();
+        turn_off(&root.path().join("another"));
+        assert_eq!(read(), "+io");
+        turn_off(root.path());
+        assert_eq!(read(), "-io");
+        // It is turned off once.
+        fs::write(&switch, "").unwrap();
+        turn_off(root.path());
+        assert_eq!(read(), "");
     }
 }

@@ -1,6 +1,7 @@
 //! Confinement of a server to less memory, a slower disk or less of a processor than the machine
 //! has. Each start of the server gets a control group (cgroups(7)), of version 1 or 2, created
-//! before and removed after. The caller puts the server into the group's folders.
+//! before and removed after; a controller of version 2 that was off is on meanwhile. The caller
+//! puts the server into the group's folders.
 //!
 //! The memory limit includes the page cache of the files that the server reads, so a file set
 //! larger than the limit is read from the disk. The limit on reads is the kernel's throttle: it
@@ -31,11 +32,18 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const PREFIX: &str = "weir-lab-";
 
 /// Period of a limit on processor time: short, so that who has used its share up does not stand
-/// still for long.
+/// still for long. Shares that are less than a quota of it have a longer one.
 const CPU_PERIOD_US: f64 = 10_000.0;
+
+/// The longest period that the kernel accepts.
+const CPU_PERIOD_US_MAX: f64 = 1_000_000.0;
 
 /// The least that the kernel accepts as a quota.
 const CPU_QUOTA_US_MIN: f64 = 1_000.0;
+
+/// Smallest limit on processor time, in percent of a processor: the least quota of the longest
+/// period.
+pub(crate) const CPU_PERCENT_MIN: f64 = 100.0 * CPU_QUOTA_US_MIN / CPU_PERIOD_US_MAX;
 
 /// Resource limits of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -44,7 +52,7 @@ pub struct Limits {
     pub memory_mib: Option<u32>,
     /// Reads per second from the disk that holds its files.
     pub disk_reads_per_s: Option<u32>,
-    /// Processor time in percent of a processor.
+    /// Processor time in percent of a processor: 0.1 or more.
     pub cpu_percent: Option<f64>,
 }
 
@@ -82,12 +90,15 @@ impl Limits {
 /// Formats a share of a processor as a quota and its period, microseconds (the kernel's
 /// scheduler/sched-bwc).
 fn quota(percent: f64) -> String {
-    let quota_us = (CPU_PERIOD_US * percent / 100.0).max(CPU_QUOTA_US_MIN);
-    format!("{quota_us:.0} {CPU_PERIOD_US:.0}")
+    let share = percent / 100.0;
+    let period_us = (CPU_QUOTA_US_MIN / share).clamp(CPU_PERIOD_US, CPU_PERIOD_US_MAX);
+    let quota_us = (period_us * share).max(CPU_QUOTA_US_MIN);
+    format!("{quota_us:.0} {period_us:.0}")
 }
 
 /// A control group with limits, without processes at first. Dropping it removes the group once its
-/// processes are gone, waiting 2 s at most.
+/// processes are gone, waiting 2 s at most, and with the last group turns off again what was turned
+/// on for them.
 #[derive(Debug)]
 pub struct ControlGroup {
     folders: Vec<PathBuf>,
@@ -115,6 +126,7 @@ impl ControlGroup {
         let name = format!("{PREFIX}{}-{number}", std::process::id());
         for (controller, value) in limits.settings(&disk) {
             let hierarchy = Hierarchy::find(controller)?;
+            let _locked = hierarchy::lock(&hierarchy.root);
             remove_forgotten(&hierarchy.root);
             let folder = hierarchy.root.join(&name);
             made.enter(&folder)?;
@@ -161,6 +173,16 @@ impl Drop for ControlGroup {
                 std::thread::sleep(LOOK_EVERY);
             }
         }
+        self.folders.iter().filter_map(|folder| folder.parent()).for_each(turn_off_unused);
+    }
+}
+
+/// Turns off again what was turned on at a root, unless a group of a lab is left there.
+fn turn_off_unused(root: &Path) {
+    let _locked = hierarchy::lock(root);
+    let mut entries = fs::read_dir(root).into_iter().flatten().flatten();
+    if !entries.any(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
+        hierarchy::turn_off(root);
     }
 }
 
@@ -181,7 +203,8 @@ fn is_forgotten(folder: &Path) -> bool {
 }
 
 /// Checks that groups with both limits are available here, and returns the version of control
-/// groups that provides each.
+/// groups that provides each. Makes a group for a moment, as a run would: the kernel says nowhere
+/// else what it allows.
 ///
 /// # Errors
 /// Returns the reason if they are not.
@@ -208,10 +231,17 @@ mod tests {
         assert_eq!(settings[0], (Controller::Memory, "67108864".to_owned()));
         assert_eq!(settings[1], (Controller::Disk, "254:0 200".to_owned()));
         assert_eq!(settings[2], (Controller::Cpu, "5000 10000".to_owned()));
-        assert_eq!(quota(1.0), "1000 10000");
         let words = "at most 64 MiB of memory, at most 200 reads a second of its disk, at most \
                      50 % of a processor";
         assert_eq!(BOTH.describe(), words);
+    }
+
+    #[test]
+    fn a_share_that_is_no_quota_of_a_short_period_has_a_longer_one() {
+        assert_eq!([50.0, 10.0].map(quota), ["5000 10000", "1000 10000"]);
+        assert_eq!([5.0, 1.0].map(quota), ["1000 20000", "1000 100000"]);
+        assert_eq!(CPU_PERCENT_MIN, 0.1);
+        assert_eq!([CPU_PERCENT_MIN, 0.01].map(quota), ["1000 1000000"; 2]);
     }
 
     #[test]
@@ -222,6 +252,24 @@ mod tests {
         assert!(!is_forgotten(Path::new("/x/other-4194305-0")));
         // A process id is at most 2^22 (proc(5), pid_max).
         assert!(is_forgotten(Path::new("/x/weir-lab-4194305-0")));
+    }
+
+    #[test]
+    fn the_last_group_to_go_turns_off_what_was_turned_on() {
+        let root = tempfile::tempdir().unwrap();
+        let switch = root.path().join("cgroup.subtree_control");
+        fs::write(&switch, "").unwrap();
+        hierarchy::turn_on(root.path(), "io").unwrap();
+        let me = std::process::id();
+        let [first, second] = [0, 1].map(|number| {
+            let mut group = ControlGroup { folders: Vec::new() };
+            group.enter(&root.path().join(format!("weir-lab-{me}-{number}"))).unwrap();
+            group
+        });
+        drop(first);
+        assert_eq!(fs::read_to_string(&switch).unwrap(), "+io");
+        drop(second);
+        assert_eq!(fs::read_to_string(&switch).unwrap(), "-io");
     }
 
     #[test]

@@ -147,6 +147,12 @@ fn path_law<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathLaw
 }
 
 impl LoadSpec {
+    /// Returns whether its generator makes a number of requests and ends with the last of them,
+    /// however long that takes: h2load does with a connection for each.
+    pub fn is_counted(&self) -> bool {
+        self.generator == Generator::H2load && !self.keep_alive && self.requests_per_conn.is_none()
+    }
+
     /// Returns the size of the specweb99 files in MiB, if the options set it.
     pub fn mb(&self) -> Option<&str> {
         let mut words = self.options.iter().map(String::as_str);

@@ -5,13 +5,19 @@
 
 use std::time::Duration;
 
-use super::request::{Invocation, LoadRequest, installed, of_closed_loop, seconds};
+use super::request::{Invocation, LoadRequest, ReportContext, installed, of_closed_loop, seconds};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 use crate::environment::Side;
 use crate::record::{LoadResult, Times};
 
-/// More requests per second than it makes with a full handshake for each, on one processor.
-const CONNECTIONS_PER_S_MAX: f64 = 4_000.0;
+/// More requests per second than a thread of it makes with a connection for each.
+const CONNECTIONS_PER_S_MAX: f64 = 40_000.0;
+
+/// More than it makes with a full handshake for each.
+const HANDSHAKES_PER_S_MAX: f64 = 4_000.0;
+
+/// Minimum fraction of the window that it must take.
+const TAKEN_MIN: f64 = 0.99;
 
 /// Options that an experiment may set: the cipher suites that it offers. Of others that the lab
 /// does not set itself, some name files and others are free text.
@@ -37,7 +43,7 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
         );
     };
     let threads = request.environment.cpus(Side::Client).len().clamp(1, conns.max(1) as usize);
-    let duration_s = request.duration_s.ceil().max(1.0);
+    let duration_s = whole_seconds(request.duration_s);
     let timeout_s = load.timeout_s.ceil().max(1.0);
     let mut arguments = vec![
         "--h1".to_owned(),
@@ -46,10 +52,10 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
         format!("-T{timeout_s}s"),
         format!("-N{timeout_s}s"),
     ];
-    arguments.extend(match load.keep_alive || load.requests_per_conn.is_some() {
-        true => vec![format!("-D{duration_s}")],
-        false => vec![
-            format!("-n{}", duration_s * CONNECTIONS_PER_S_MAX),
+    arguments.extend(match load.is_counted() {
+        false => vec![format!("-D{duration_s}")],
+        true => vec![
+            format!("-n{}", requests(duration_s, threads, request.tls)),
             "--header=Connection: close".to_owned(),
         ],
     });
@@ -62,9 +68,21 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     Ok(Invocation { program: installed("h2load")?, arguments, window })
 }
 
+/// Returns a number of requests that it does not make in the window.
+fn requests(duration_s: f64, threads: usize, tls: bool) -> f64 {
+    let per_s_max = if tls { HANDSHAKES_PER_S_MAX } else { CONNECTIONS_PER_S_MAX };
+    duration_s * per_s_max * threads as f64
+}
+
+/// Returns the length of the window: it takes whole seconds.
+fn whole_seconds(duration_s: f64) -> f64 {
+    duration_s.ceil().max(1.0)
+}
+
 /// Reads its report. Its times are of requests from their sending on, without the connection that
-/// each may have had to wait for; only their mean is read.
-pub(super) fn result(said: &str) -> Result<LoadResult, String> {
+/// each may have had to wait for; only their mean is read. A run that was over before the window is
+/// refused: what the lab measures is of the window.
+pub(super) fn result(said: &str, context: &ReportContext) -> Result<LoadResult, String> {
     let line = |name: &str| {
         let line = said.lines().find_map(|line| line.strip_prefix(name));
         line.ok_or_else(|| format!("its report has no {name}"))
@@ -77,6 +95,13 @@ pub(super) fn result(said: &str) -> Result<LoadResult, String> {
     };
     let window_s = line("finished in ")?.split(',').next().and_then(length_us);
     let window_s = window_s.ok_or("its report does not say how long it took")? / 1e6;
+    let wanted_s = whole_seconds(context.duration_s);
+    if window_s < TAKEN_MIN * wanted_s {
+        return Err(format!(
+            "it had made all its requests, or lost its connections, after {window_s:.2} s, \
+             before the window of {wanted_s} s ended"
+        ));
+    }
     // Columns: least, greatest, mean.
     let mean_us = line("time for request:")?.split_whitespace().nth(2).and_then(length_us);
     let times = Times {
@@ -115,8 +140,39 @@ mod tests {
 
     const REPORT: &str = include_str!("fixtures/h2load.txt");
 
+    fn context(duration_s: f64) -> ReportContext {
+        ReportContext {
+            rate: None,
+            arrivals: None,
+            requests: 1,
+            duration_s,
+            timeout_s: 1.0,
+            grid: None,
+        }
+    }
+
+    #[test]
+    fn more_threads_make_more_requests_and_tls_makes_fewer() {
+        assert_eq!(requests(3.0, 1, true), 12_000.0);
+        assert_eq!((requests(3.0, 1, false), requests(3.0, 2, false)), (120_000.0, 240_000.0));
+    }
+
+    #[test]
+    fn a_run_that_was_over_before_the_window_is_refused() {
+        let short = REPORT.replace("finished in 1.00s", "finished in 0.70s");
+        let refused = result(&short, &context(3.0)).unwrap_err();
+        assert!(refused.contains("all its requests") && refused.contains("0.70 s"), "{refused}");
+        // It takes whole seconds, and a little less is no lack.
+        assert!(result(&short, &context(0.5)).is_err());
+        let almost = REPORT.replace("finished in 1.00s", "finished in 995.12ms");
+        assert!(result(&almost, &context(0.5)).is_ok());
+        let longer = REPORT.replace("finished in 1.00s", "finished in 9.79s");
+        assert_eq!(result(&longer, &context(3.0)).unwrap().window_s, 9.79);
+    }
+
     #[test]
     fn a_report_is_read_and_its_loop_is_closed() {
+        let result = |said: &str| result(said, &context(1.0));
         let report = result(REPORT).unwrap();
         assert!(report.valid && !report.open_loop && report.errors.is_empty());
         assert_eq!((report.replies, report.replies_refused, report.window_s), (28_498, 0, 1.0));

@@ -9,8 +9,12 @@ use crate::allow_list::{AllowList, Syntax, ValueShape};
 use crate::experiment::Arrivals;
 use crate::record::{LoadResult, Times};
 
-/// Minimum fraction of the planned rate that it must reach.
+/// Minimum fraction of the planned rate that it must reach, apart from what gaps are by chance.
 const REACHED_MIN: f64 = 0.99;
+
+/// Number of standard deviations by which the gaps of a run may be longer by chance: those of one
+/// run in 700 are.
+const DEVIATIONS_MAX: f64 = 3.0;
 
 /// Kinds of errors in its report. The last four are shortages of its own descriptors, ports and
 /// table entries, and all other errors.
@@ -144,7 +148,7 @@ fn reasons(
     let started_s = (took_s - longest_s.max(waited_s)).max(context.duration_s);
     let mut reasons = Vec::new();
     let rate = context.rate.unwrap_or(0.0);
-    if conns / started_s < REACHED_MIN * rate {
+    if conns / started_s < reached_min(context.arrivals, conns) * rate {
         let reached = conns / started_s;
         reasons.push(format!("httperf started {reached:.1} connections/s of {rate:.1} at most"));
     }
@@ -158,6 +162,19 @@ fn reasons(
         reasons.push("nothing was measured".to_owned());
     }
     reasons
+}
+
+/// Returns the least fraction of the planned rate that a law of arrivals reaches. The sum of random
+/// gaps has a deviation of its own, relative to its mean: that of a gap, over the root of their
+/// number.
+fn reached_min(arrivals: Option<Arrivals>, conns: f64) -> f64 {
+    let of_a_gap = match arrivals.unwrap_or(Arrivals::Constant) {
+        Arrivals::Constant => 0.0,
+        Arrivals::Poisson => 1.0,
+        // From 0 to twice the mean.
+        Arrivals::Uniform => 1.0 / 3.0_f64.sqrt(),
+    };
+    REACHED_MIN * (1.0 - DEVIATIONS_MAX * of_a_gap / conns.max(1.0).sqrt())
 }
 
 /// Returns the number behind `name` in the first line that starts with `line` and has it.
@@ -177,7 +194,14 @@ mod tests {
     const REPORT: &str = include_str!("fixtures/httperf.txt");
 
     fn context(rate: f64) -> ReportContext {
-        ReportContext { rate: Some(rate), requests: 1, duration_s: 1.0, timeout_s: 1.0, grid: None }
+        ReportContext {
+            rate: Some(rate),
+            arrivals: None,
+            requests: 1,
+            duration_s: 1.0,
+            timeout_s: 1.0,
+            grid: None,
+        }
     }
 
     #[test]
@@ -199,6 +223,19 @@ mod tests {
         let result = result(&late, &context(100.0)).unwrap();
         assert!(!result.valid);
         assert!(result.reasons[0].contains("of 100.0"), "{:?}", result.reasons);
+    }
+
+    #[test]
+    fn random_gaps_may_take_longer_by_chance_and_no_more() {
+        let valid = |took: &str, arrivals| {
+            let said = REPORT.replace("test-duration 0.997", &format!("test-duration {took}"));
+            let context = ReportContext { arrivals: Some(arrivals), ..context(100.0) };
+            result(&said, &context).unwrap().valid
+        };
+        // Of 100 gaps: by 30 % with exponential ones, by 17 % with uniform ones.
+        assert!(valid("1.150", Arrivals::Poisson) && valid("1.150", Arrivals::Uniform));
+        assert!(valid("1.300", Arrivals::Poisson) && !valid("1.300", Arrivals::Uniform));
+        assert!(!valid("1.600", Arrivals::Poisson) && !valid("1.150", Arrivals::Constant));
     }
 
     #[test]

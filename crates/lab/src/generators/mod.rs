@@ -84,19 +84,16 @@ pub fn start(request: &LoadRequest<'_>) -> Result<RunningLoad, String> {
             (wrk::invocation(request)?, |output, _| wrk::result(output.of_success()?))
         }
         Generator::Ab => (ab::invocation(request)?, |output, _| ab::result(output.of_success()?)),
-        Generator::H2load => {
-            (h2load::invocation(request)?, |output, _| h2load::result(output.of_success()?))
-        }
+        Generator::H2load => (h2load::invocation(request)?, |output, context| {
+            h2load::result(output.of_success()?, context)
+        }),
     };
-    let environment = request.environment;
-    environment
-        .steer_client_packets(request.load.coalesce_us.is_none())
-        .map_err(|error| format!("receive packet steering of the client: {error}"))?;
-    let mut command = environment.command(Side::Client, invocation.program.as_os_str());
+    let mut command = request.environment.command(Side::Client, invocation.program.as_os_str());
     command.args(&invocation.arguments);
     let group = ProcessGroup::start(request.environment, command, request.dir, "load")?;
     let context = ReportContext {
         rate: request.rate,
+        arrivals: request.load.arrivals,
         requests: request.load.requests_per_conn.map_or(1, |count| *count),
         duration_s: request.duration_s,
         timeout_s: *request.load.timeout_s,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::timeline;
 use crate::environment::Environment;
-use crate::experiment::LoadSpec;
+use crate::experiment::{Arrivals, LoadSpec};
 use crate::record::{LoadResult, Times};
 use crate::{programs, workload};
 
@@ -144,6 +144,7 @@ impl GeneratorOutput<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReportContext {
     pub(super) rate: Option<f64>,
+    pub(super) arrivals: Option<Arrivals>,
     pub(super) requests: u32,
     pub(super) duration_s: f64,
     pub(super) timeout_s: f64,

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::*;
 use crate::environment::Environment;
 use crate::experiment::{Arrivals, Count, Kind, LoadSpec, Seconds, ServerSpec};
-use crate::loopback::{self, Loopback};
+use crate::loopback::{self, Loopback, NotingLoopback};
 use crate::servers::{self, Launch, RunningServer};
 
 const SHORT_S: f64 = 0.5;
@@ -152,6 +152,17 @@ fn a_generator_that_refuses_or_is_dropped_is_gone() {
     let wrong = LoadRequest { rate: Some(1.0), ..request(&spec, base.path(), 9, &weir) };
     let why = start(&wrong).unwrap().wait().unwrap_err();
     assert!(why.contains("no-such-option"), "{why}");
+}
+
+#[test]
+fn a_load_leaves_the_client_s_packets_where_they_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let environment = NotingLoopback::default();
+    let spec = load(Generator::Weir, "2k");
+    let plain = request(&spec, dir.path(), 9, Path::new("no-such-weir"));
+    let request = LoadRequest { rate: Some(1.0), environment: &environment, ..plain };
+    assert!(start(&request).is_err());
+    assert!(environment.steered.borrow().is_empty());
 }
 
 #[test]

@@ -304,11 +304,13 @@ mod tests {
         report["description"]["loop"] = "closed".into();
         report["whole_run"] = serde_json::json!({ "replies": 200, "errors": 4, "connected": 300 });
         report["clocks"]["response"]["count"] = 0.into();
+        report["clocks"]["service"] = serde_json::json!({ "count": 0, "mean_us": null });
         let result = result(&report).unwrap();
         assert_eq!(result.errors.into_iter().collect::<Vec<_>>(), [("reset".to_owned(), 3)]);
         let whole = result.whole.unwrap();
         assert_eq!((whole.replies, whole.errors, whole.connected), (200, 4, 300));
         assert_eq!((result.planned_per_s, result.response.is_none()), (None, true));
+        assert!(result.service.is_none());
     }
 
     #[test]

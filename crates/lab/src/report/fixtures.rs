@@ -129,7 +129,7 @@ fn spike() -> Picture {
     let during =
         |high: f64, low: f64| move |x: f64| if (2.0..12.0).contains(&x) { high } else { low };
     let plain = |label, colour, height: f64| Series {
-        stroke: Stroke::Line { colour, dashed: colour == 1 },
+        stroke: Stroke::Line { colour, dash: colour },
         ..line(label, &times, during(height, 0.5))
     };
     Picture {

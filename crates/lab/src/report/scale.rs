@@ -49,7 +49,7 @@ pub(super) fn x_range(picture: &Picture) -> Range<f64> {
 const OFFERED_MAX: f64 = 1.5;
 
 /// Returns the range of the vertical axis, which starts at 0 unless it is logarithmic or has values
-/// below 0.
+/// below 0, and has 0 in it unless it is logarithmic.
 pub(super) fn y_range(picture: &Picture) -> Range<f64> {
     let is_offered = |series: &&Series| series.stroke == Stroke::Offered;
     let measured = picture.series.iter().filter(|series| !is_offered(series)).flat_map(values);
@@ -65,7 +65,7 @@ pub(super) fn y_range(picture: &Picture) -> Range<f64> {
     if picture.y_log {
         return low / 1.5..high * 1.5;
     }
-    let low = low.min(0.0);
+    let (low, high) = (low.min(0.0), high.max(0.0));
     let high = if high > low { high } else { low + 1.0 };
     low * 1.08..high * 1.08
 }
@@ -112,6 +112,19 @@ mod tests {
         assert!(y_range(&picture).start.abs() < 1e-12);
         picture.y_log = true;
         assert!(y_range(&picture).start > 0.0);
+    }
+
+    #[test]
+    fn values_below_zero_are_on_the_axis_and_so_is_zero() {
+        let mut picture = fixtures::findings().chapters[0].pictures[0].clone();
+        picture.y_log = false;
+        for mark in picture.series.iter_mut().flat_map(|series| &mut series.marks) {
+            let below = |e: Estimate| Estimate { value: -3.0, low: -5.0, high: -1.0, ..e };
+            (mark.estimate, mark.invalid_value) = (mark.estimate.map(below), None);
+        }
+        let range = y_range(&picture);
+        assert!(range.start < -5.0 && range.contains(&-1.0), "{range:?}");
+        assert!(range.end.abs() < 1e-12, "{range:?}");
     }
 
     #[test]

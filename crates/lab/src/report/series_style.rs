@@ -135,7 +135,16 @@ pub(super) const INVALID: Shape = Shape {
 /// Name of INVALID points in legends.
 pub(super) const INVALID_NAME: &str = "INVALID: the client was the limit";
 
-const DASHES: [Option<(u32, u32)>; 4] = [None, Some((9, 4)), Some((3, 3)), Some((16, 5))];
+/// Lengths of a dash and of the gap after it, px; `None` for a solid line.
+const DASHES: [Option<(u32, u32)>; 6] =
+    [None, Some((9, 4)), Some((3, 3)), Some((16, 5)), Some((3, 9)), Some((16, 14))];
+
+/// Number of dashes that lines with markers have: with as many as there are markers, the seventh
+/// would look like the first.
+const MARKED_DASHES: usize = 4;
+
+/// Number of dashes that lines of one colour have, before their colour comes again.
+const COLOUR_DASHES: usize = 3;
 
 /// Returns the style of the `nth` series of a figure, drawn with this stroke.
 pub(super) fn series_style(nth: usize, stroke: Stroke) -> SeriesStyle {
@@ -144,7 +153,7 @@ pub(super) fn series_style(nth: usize, stroke: Stroke) -> SeriesStyle {
         Stroke::Marks => SeriesStyle {
             ink: Ink::Series(nth % COLOURS.len()),
             shape: Some(&SHAPES[nth % SHAPES.len()]),
-            dash: DASHES[nth % DASHES.len()],
+            dash: DASHES[nth % MARKED_DASHES],
             steps: false,
             joined: true,
         },
@@ -155,9 +164,10 @@ pub(super) fn series_style(nth: usize, stroke: Stroke) -> SeriesStyle {
             steps: false,
             joined: false,
         },
-        Stroke::Line { colour, dashed } => {
+        Stroke::Line { colour, dash } => {
             let (turn, colour) = (colour as usize / COLOURS.len(), colour as usize % COLOURS.len());
-            line(Ink::Series(colour), DASHES[(2 * turn + usize::from(dashed)) % DASHES.len()])
+            let dash = COLOUR_DASHES * turn + dash as usize;
+            line(Ink::Series(colour), DASHES[dash % DASHES.len()])
         }
         Stroke::Offered => SeriesStyle { steps: true, ..line(Ink::Pale, None) },
     }
@@ -195,10 +205,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn lines_that_belong_together_have_one_colour_and_two_dashes() {
-        let line = |colour, dashed| series_style(0, Stroke::Line { colour, dashed });
-        assert_eq!(line(3, false).ink, line(3, true).ink);
-        let all = (0..14).flat_map(|colour| [line(colour, false), line(colour, true)]);
+    fn lines_that_belong_together_have_one_colour_and_three_dashes() {
+        let line = |colour, dash| series_style(0, Stroke::Line { colour, dash });
+        assert_eq!(line(3, 0).ink, line(3, 2).ink);
+        let all = (0..14).flat_map(|colour| [0, 1, 2].map(|dash| line(colour, dash)));
         let all: Vec<_> = all.map(|look| (look.ink.variable(), look.dash)).collect();
         let several: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(several.len(), all.len());

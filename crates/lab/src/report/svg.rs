@@ -130,11 +130,12 @@ where
         write(sheet, "nothing was measured", at, 14.0, false)?;
     }
     for (nth, series) in picture.series.iter().enumerate() {
-        let (look, seen) = (series_style::series_style(nth, series.stroke), |x, y| {
-            seen(picture, range.start, x, y)
-        });
+        let look = series_style::series_style(nth, series.stroke);
+        let seen = |x, y| seen(picture, x, y);
+        // An interval that goes below a logarithmic axis is drawn down to it.
+        let floor = if picture.y_log { range.start } else { f64::NEG_INFINITY };
         match look.shape {
-            Some(shape) => marks(sheet, series, (look, shape), &place, &seen)?,
+            Some(shape) => marks(sheet, series, (look, shape), &place, (&seen, floor))?,
             None if look.steps => steps(sheet, series, look, &place, &range)?,
             None => lines(sheet, series, look, &place, &seen)?,
         }
@@ -180,11 +181,10 @@ fn steps(
     Ok(())
 }
 
-/// Returns a point if it can be drawn: a logarithmic horizontal axis shows only values above 0, and
-/// an end of an interval below a logarithmic vertical axis is moved to the axis.
-fn seen(picture: &Picture, floor: f64, x: f64, y: f64) -> Option<(f64, f64)> {
-    let good = x.is_finite() && y.is_finite() && (!picture.x_log || x > 0.0);
-    good.then(|| (x, if picture.y_log { y.max(floor) } else { y }))
+/// Returns a point if it can be drawn: a logarithmic axis shows only values above 0.
+fn seen(picture: &Picture, x: f64, y: f64) -> Option<(f64, f64)> {
+    let is_on = |value: f64, is_log: bool| value.is_finite() && (!is_log || value > 0.0);
+    (is_on(x, picture.x_log) && is_on(y, picture.y_log)).then_some((x, y))
 }
 
 type Seen<'a> = &'a dyn Fn(f64, f64) -> Option<(f64, f64)>;
@@ -194,7 +194,7 @@ fn marks(
     series: &Series,
     (look, shape): (SeriesStyle, &Shape),
     place: Projection<'_>,
-    seen: Seen<'_>,
+    (seen, floor): (Seen<'_>, f64),
 ) -> DrawResult {
     let colour = colour(look);
     let at = |x: f64, y: f64| seen(x, y).map(|(x, y)| place(x, y));
@@ -203,7 +203,8 @@ fn marks(
     }
     for mark in &series.marks {
         if let Some(estimate) = mark.estimate.filter(|estimate| estimate.n > 1) {
-            whisker(sheet, at(mark.x, estimate.low), at(mark.x, estimate.high), colour)?;
+            let low = at(mark.x, estimate.low.max(floor));
+            whisker(sheet, low, at(mark.x, estimate.high), colour)?;
         }
     }
     // Samples are many, and close together.
@@ -346,7 +347,7 @@ fn wrapped(text: &str, letter: f64, lines_max: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::Estimate;
+    use crate::findings::{Estimate, Stroke};
     use crate::report::fixtures;
 
     fn texts(svg: &str) -> Vec<String> {
@@ -397,6 +398,41 @@ mod tests {
         picture.series[0].marks = vec![mark(5.0, 3.0)];
         picture.series.truncate(1);
         roxmltree::Document::parse(&draw(&picture, Frame::Whole).unwrap()).unwrap();
+    }
+
+    /// Returns the number of elements of a colour in a figure of one series.
+    fn drawn(picture: &Picture, marks: Vec<Mark>, colour: &str) -> usize {
+        let series = Series { marks, ..picture.series[0].clone() };
+        let picture = Picture { series: vec![series], y_log: true, ..picture.clone() };
+        let svg = draw(&picture, Frame::Bare).unwrap();
+        let tree = roxmltree::Document::parse(&svg).unwrap();
+        let has = |node: &roxmltree::Node<'_, '_>| {
+            ["fill", "stroke"].iter().any(|name| node.attribute(*name) == Some(colour))
+        };
+        tree.descendants().filter(has).count()
+    }
+
+    #[test]
+    fn a_zero_has_no_place_on_a_logarithmic_axis_but_an_interval_from_it_has() {
+        let picture = &fixtures::findings().chapters[0].pictures[0];
+        let RGBColor(red, green, blue) = colour(series_style::series_style(0, Stroke::Marks));
+        let colour = format!("#{red:02X}{green:02X}{blue:02X}");
+        let drawn = |marks: Vec<Mark>| drawn(picture, marks, &colour);
+        let mark = |x, value: f64, n| Mark {
+            at: x,
+            x,
+            estimate: Some(Estimate { value, low: 0.0, high: value, n }),
+            ..Mark::default()
+        };
+        let invalid = |x, value| Mark { at: x, x, invalid_value: Some(value), ..Mark::default() };
+        let point = drawn(vec![mark(5.0, 3.0, 1)]);
+        assert!(point > 0);
+        assert_eq!(drawn(vec![mark(1.0, 0.0, 1), mark(5.0, 3.0, 1)]), point);
+        assert_eq!(drawn(vec![mark(1.0, 0.0, 3), mark(5.0, 3.0, 1)]), point);
+        assert_eq!(drawn(vec![invalid(1.0, 0.0), mark(5.0, 3.0, 1)]), point);
+        assert!(drawn(vec![invalid(1.0, 2.0), mark(5.0, 3.0, 1)]) > point);
+        // The interval: a line, and a bar at each end.
+        assert_eq!(drawn(vec![mark(5.0, 3.0, 3)]), point + 3);
     }
 
     #[test]

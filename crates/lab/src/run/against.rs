@@ -19,6 +19,7 @@ pub(super) fn add_copies(experiment: &mut Experiment) {
     let named = experiment.sweep.iter_mut().map(|sweep| &mut sweep.servers);
     let named = named.chain(experiment.figure.iter_mut().map(|figure| &mut figure.servers));
     let named = named.chain(experiment.timeline.iter_mut().map(|figure| &mut figure.servers));
+    let named = named.chain(experiment.scatter.iter_mut().map(|figure| &mut figure.servers));
     let named = named.chain(experiment.table.iter_mut().map(|table| &mut table.servers));
     for ids in named {
         let copies = ids.iter().map(|id| id_of(id)).filter(|copy| {
@@ -71,6 +72,18 @@ title = "T"
 sweep = "up"
 servers = ["two"]
 columns = ["reply_rate"]
+[[sweep]]
+id = "day"
+x = "rate"
+values = [5]
+day = {}
+load = { workload = "day", warmup-s = 0 }
+servers = ["one"]
+[[scatter]]
+id = "s"
+title = "S"
+sweep = "day"
+servers = ["one"]
 "#
     );
 
@@ -83,5 +96,6 @@ columns = ["reply_rate"]
         assert_eq!(experiment.server[1].column, "against");
         assert_eq!(experiment.sweep[0].servers, ["one", "two", "one+against"]);
         assert_eq!(experiment.table[0].servers, ["two"]);
+        assert_eq!(experiment.scatter[0].servers, ["one", "one+against"]);
     }
 }

@@ -107,7 +107,6 @@ fn load_request<'a>(
     LoadRequest {
         load,
         warmup_s: window.0.as_secs_f64(),
-        cooldown_s: 0.0,
         duration_s: window.1.saturating_sub(window.0).as_secs_f64(),
         rate: background_load.rate,
         closed: background_load.closed,
@@ -127,8 +126,11 @@ fn load_request<'a>(
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
     use crate::experiment::{BackgroundLoadSpec, Experiment};
+    use crate::loopback::Loopback;
 
     fn sweep(background_load: &str) -> Sweep {
         let text = format!(
@@ -154,6 +156,40 @@ mod tests {
         assert_eq!(options("slow"), (slow, 2.0));
         assert_eq!(options("reconnect"), (String::new(), 0.5));
         assert_eq!(options("keep-alive"), ("--close reset".to_owned(), 1.0));
+    }
+
+    #[test]
+    fn they_begin_and_end_with_the_load() {
+        let sweep = sweep("load.cooldown-s = 2\nbeside = { kind = \"mute\", factor = 2 }");
+        let background_load = plan::background_load(&sweep, 10.0, Some(10.0)).unwrap();
+        let spec = spec(&sweep, &background_load);
+        let main_load = LoadRequest {
+            load: &sweep.load,
+            duration_s: 3.0,
+            warmup_s: 1.0,
+            cooldown_s: *sweep.load.cooldown_s,
+            rate: Some(10.0),
+            closed: None,
+            idle: 0,
+            conns: None,
+            spike: None,
+            steps_s: None,
+            replay: None,
+            twice_s: None,
+            timeline_ms: None,
+            sources: Vec::new(),
+            prefix: "",
+            gzip: false,
+            tls: false,
+            environment: &Loopback,
+            weir: Path::new("weir"),
+            server: SocketAddr::from(([127, 0, 0, 1], 80)),
+            dir: Path::new("/x"),
+            seed: 1,
+        };
+        let window = (Duration::from_secs(1), Duration::from_secs(4));
+        let theirs = load_request(main_load, &spec, &background_load, (window, Path::new("/y")));
+        assert_eq!((theirs.warmup_s, theirs.duration_s, theirs.cooldown_s), (1.0, 3.0, 2.0));
     }
 
     #[test]

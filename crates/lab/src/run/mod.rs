@@ -181,6 +181,7 @@ fn retain_servers(
     };
     experiment.figure.retain_mut(|figure| is_left(&figure.sweep, &mut figure.servers));
     experiment.timeline.retain_mut(|figure| is_left(&figure.sweep, &mut figure.servers));
+    experiment.scatter.retain_mut(|figure| is_left(&figure.sweep, &mut figure.servers));
     experiment.table.retain_mut(|table| is_left(&table.sweep, &mut table.servers));
     for matrix in &mut experiment.matrix {
         matrix.of.retain(|cells| sweeps.contains_key(&cells.sweep));
@@ -207,7 +208,11 @@ pub fn run(
     let (programs, missing) = programs(&mut experiments, request)?;
     let mut testbed = request.testbed.clone();
     settings(&experiments, &mut testbed)?;
-    prepare::prepare(&experiments)?;
+    let prepared = prepare::prepare(&experiments, stop);
+    if prepared.is_err() && stop.load(Ordering::Relaxed) {
+        return stopped_before_a_step(request);
+    }
+    prepared?;
     let mut testbed = Testbed::build(&testbed, &request.weir)?;
     // Opened last, so that a rejected request leaves no directory behind.
     let mut journal = Journal::open(&request.dir, &request.request)?;
@@ -237,6 +242,13 @@ pub fn run(
     journal.set_up.complete = end == Ok(End::Complete);
     journal.keep_set_up()?;
     tidied.and(end)
+}
+
+/// Ends a run that was told to stop before it had a testbed. It has its directory all the same, by
+/// which it is found when it is to go on.
+fn stopped_before_a_step(request: &RunRequest) -> Result<End, String> {
+    Journal::open(&request.dir, &request.request)?.keep_set_up()?;
+    Ok(End::Stopped)
 }
 
 /// Returns the checksums of the files that a run is of, besides the programs.
@@ -547,6 +559,36 @@ mod tests {
         assert_eq!(known_servers(&only(&["a", "c"]), &named), Ok(()));
         let refused = known_servers(&only(&["a", "ngnix"]), &named).unwrap_err();
         assert_eq!(refused, "--only: there is no server ngnix; there are a, b, c");
+    }
+
+    #[test]
+    fn figures_of_samples_are_without_the_servers_that_are_left_out() {
+        let sweep = |id: &str, servers: &str| {
+            format!(
+                "[[sweep]]\nid = \"{id}\"\nx = \"rate\"\nvalues = [1]\nday = {{}}\n\
+                 load = {{ workload = \"day\", warmup-s = 0 }}\nservers = {servers}\n"
+            )
+        };
+        let figure = |id: &str, sweep: &str, servers: &str| {
+            format!(
+                "[[scatter]]\nid = \"{id}\"\ntitle = \"{id}\"\nsweep = \"{sweep}\"\n\
+                 servers = {servers}\n"
+            )
+        };
+        let [both, second] = ["[\"a\", \"b\"]", "[\"b\"]"];
+        let text = [
+            "title = \"t\"\nquestion = \"q?\"\n".to_owned(),
+            "[[server]]\nid = \"a\"\nlabel = \"A\"\nkind = \"weir\"\n".to_owned(),
+            "[[server]]\nid = \"b\"\nlabel = \"B\"\nkind = \"weir\"\n".to_owned(),
+            sweep("s", both) + &sweep("without", second),
+            figure("kept", "s", both) + &figure("empty", "s", second),
+            figure("gone", "without", "[]"),
+        ];
+        let mut request = Request::of("t", vec![("t".to_owned(), text.concat())]);
+        request.only = vec!["a".to_owned()];
+        let left = experiments(&request).unwrap().remove(0).1.scatter;
+        let left: Vec<_> = left.into_iter().map(|figure| (figure.id, figure.servers)).collect();
+        assert_eq!(left, [("kept".to_owned(), vec!["a".to_owned()])]);
     }
 
     #[test]

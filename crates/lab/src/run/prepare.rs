@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 use crate::cgroup::{self, ControlGroup, Limits};
 use crate::experiment::{Experiment, Sweep};
@@ -19,16 +20,16 @@ pub(super) fn sets(sweep: &Sweep) -> impl Iterator<Item = FileSet> {
 /// Tries each server's limits, and writes the sets.
 ///
 /// # Errors
-/// Returns a message if a limit is not available, or a set cannot be written or would be kept in
-/// memory.
-pub(super) fn prepare(experiments: &[NamedExperiment]) -> Result<(), String> {
+/// Returns a message if a limit is not available, if a set cannot be written or would be kept in
+/// memory, or if `stop` is set while sets are written.
+pub(super) fn prepare(experiments: &[NamedExperiment], stop: &AtomicBool) -> Result<(), String> {
     for (name, experiment) in experiments {
-        one(experiment).map_err(|why| format!("experiment {name}: {why}"))?;
+        one(experiment, stop).map_err(|why| format!("experiment {name}: {why}"))?;
     }
     Ok(())
 }
 
-fn one(experiment: &Experiment) -> Result<(), String> {
+fn one(experiment: &Experiment, stop: &AtomicBool) -> Result<(), String> {
     let mut sets = experiment.sweep.iter().flat_map(sets).peekable();
     let root = sets.peek().map(|_| kept()).transpose()?;
     // Limits on the reads of other files apply to the disk that holds the run's files.
@@ -38,7 +39,7 @@ fn one(experiment: &Experiment) -> Result<(), String> {
         .map(|percent| Limits { cpu_percent: Some(f64::from(*percent)), ..Limits::default() });
     let mut limits = experiment.server.iter().filter_map(Limits::of).chain(of_upstreams);
     limits.try_for_each(|limits| ControlGroup::make(&limits, &files).map(drop))?;
-    root.map_or(Ok(()), |root| sets.try_for_each(|set| set.write(&root)))
+    root.map_or(Ok(()), |root| sets.try_for_each(|set| set.write(&root, stop)))
 }
 
 /// Returns the document root of sets, which exists and is on a disk.

@@ -36,12 +36,20 @@ pub(super) struct ResolvedPoint<'a> {
     pub counts_syns: bool,
 }
 
+/// Longest run of a load that makes a number of requests, as a multiple of its window. A thread has
+/// 40,000 of them for each second of it at most, for which a server has time that answers 1000/s.
+const COUNTED_RUN_MAX: f64 = 40.0;
+
 impl ResolvedPoint<'_> {
     /// Returns the time for which the load may stay busy after the measured window: the timeouts of
-    /// its last requests, in sequence on a connection, and closing the connections it holds.
+    /// its last requests, in sequence on a connection, and closing the connections it holds. One
+    /// that makes a number of requests makes more than fit into the window, and ends when it has.
     pub(super) fn patience(&self) -> Duration {
+        let load = &self.sweep.load;
+        let counted = if load.is_counted() { COUNTED_RUN_MAX } else { 0.0 };
         let hold_s = self.sweep.background_load.as_ref().and_then(|spec| spec.hold_s);
         let hold_s = hold_s.map_or(0.0, |hold_s| *hold_s);
-        Duration::from_secs_f64(20.0 * self.sweep.load.timeout_s.max(1.0) + hold_s + 20.0)
+        let ends_s = 20.0 * load.timeout_s.max(1.0) + hold_s + 20.0;
+        Duration::from_secs_f64(ends_s + counted * self.step.duration_s)
     }
 }

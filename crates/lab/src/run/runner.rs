@@ -91,6 +91,7 @@ impl Runner {
             return self.probe(environment, experiment, step, spec, stop);
         }
         let resolved = self.resolved((environment, stop), experiment, step, lines)?;
+        steer(&resolved)?;
         // Declared before the server, and so removed after it.
         let confined = Self::confine(&resolved)?;
         let groups = confined.as_ref().map_or(&[][..], ControlGroup::folders);
@@ -235,6 +236,16 @@ impl Runner {
     }
 }
 
+/// Has the client's packets handled where the load wants them. Clients beside it have the same link
+/// and no say in it.
+fn steer(resolved: &ResolvedPoint<'_>) -> Result<(), String> {
+    let to_the_client = resolved.sweep.load.coalesce_us.is_none();
+    resolved
+        .environment
+        .steer_client_packets(to_the_client)
+        .map_err(|error| format!("receive packet steering of the client: {error}"))
+}
+
 /// Returns a previously measured capacity.
 fn known(lines: &[Line], key: &Key) -> Result<f64, String> {
     capacity_of(lines, key)
@@ -252,4 +263,43 @@ fn port(environment: &dyn Environment) -> Result<u16, String> {
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())
         .map_err(|error| format!("no port is free: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::one_weir;
+    use crate::loopback::NotingLoopback;
+
+    const TEXT: &str = one_weir!(
+        r#"
+[[sweep]]
+id = "steered"
+x = "rate"
+values = [5]
+load.workload = "file-1k"
+[[sweep]]
+id = "left"
+x = "rate"
+values = [5]
+load = { workload = "file-1k", generator = "packet", coalesce-us = 150 }
+"#
+    );
+
+    #[test]
+    fn the_client_s_packets_go_where_the_load_of_a_step_wants_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let named = [("e".to_owned(), Experiment::parse(TEXT).unwrap())];
+        let request = Request::of("e", Vec::new());
+        let weir = Path::new("no-such-weir");
+        let mut runner = Runner::new(weir, &request, dir.path().to_owned(), &[]);
+        let (environment, stop) = (NotingLoopback::default(), AtomicBool::new(false));
+        let steps = plan::steps(&named, 1.0, 1);
+        for sweep in [0, 1] {
+            let step = steps.iter().find(|step| step.sweep == sweep).unwrap();
+            let why = runner.measure(&environment, &named[0].1, step, &[], &stop).unwrap_err();
+            assert!(why.contains("server does not start"), "{why}");
+        }
+        assert_eq!(*environment.steered.borrow(), [true, false]);
+    }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::program::{ServerProgram, Site, lines};
+use super::program::{ServerProgram, Site, lines, quoted};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
@@ -64,9 +64,9 @@ fn configuration(site: &Site<'_>) -> Result<String, String> {
     Ok(format!(
         "ServerRoot {dir}
 ServerName lab
-PidFile {dir}/apache.pid
+PidFile {pid}
 DefaultRuntimeDir {dir}
-ErrorLog {dir}/apache.log
+ErrorLog {errors}
 LogLevel warn
 {modules}{user}Listen {address}
 {backlog}ServerLimit {workers}
@@ -91,8 +91,10 @@ AddType text/plain .txt
     Require all granted
 </Directory>
 ",
-        dir = site.dir.display(),
-        root = site.root.display(),
+        dir = quoted(site.dir),
+        pid = quoted(&site.dir.join("apache.pid")),
+        errors = quoted(&site.dir.join("apache.log")),
+        root = quoted(site.root),
         modules = modules(site.spec.gzip())?,
         address = site.address,
         backlog = backlog.unwrap_or_default(),

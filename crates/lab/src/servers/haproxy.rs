@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::program::{ServerProgram, Site, lines};
+use super::program::{ServerProgram, Site, lines, quoted};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
@@ -97,7 +97,7 @@ frontend lab
 /// Returns the parameters of an address with TLS; without, nothing.
 fn tls(site: &Site<'_>) -> String {
     let Some(files) = &site.tls else { return String::new() };
-    format!(" ssl crt {} alpn http/1.1", files.both.display())
+    format!(" ssl crt {} alpn http/1.1", quoted(&files.both))
 }
 
 /// Returns the buffer size that the rules need, and the rules that answer requests.
@@ -160,7 +160,7 @@ fn rule(path: &Path) -> String {
         _ => "application/octet-stream",
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let file = path.display();
+    let file = quoted(path);
     format!(
         "    http-request return status 200 content-type {content_type} file {file} \
          if {{ path /{name} }}\n"

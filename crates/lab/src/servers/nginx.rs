@@ -1,6 +1,6 @@
 //! nginx: its configuration.
 
-use super::program::{APPLICATION, ServerProgram, Site};
+use super::program::{APPLICATION, ServerProgram, Site, quoted};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
@@ -61,8 +61,8 @@ fn configuration(site: &Site<'_>) -> Result<String, String> {
     Ok(format!(
         "daemon off;
 worker_processes {workers};
-{user}{main}pid {dir}/nginx.pid;
-error_log {dir}/nginx.log warn;
+{user}{main}pid {pid};
+error_log {errors} warn;
 worker_rlimit_nofile {files};
 events {{
     worker_connections {conns};
@@ -77,12 +77,7 @@ http {{
     open_file_cache_valid 1s;
     default_type application/octet-stream;
     types {{ text/html html; text/plain txt; }}
-{gzip}{http}{upstream}    client_body_temp_path {dir}/body;
-    proxy_temp_path {dir}/proxy;
-    fastcgi_temp_path {dir}/fastcgi;
-    uwsgi_temp_path {dir}/uwsgi;
-    scgi_temp_path {dir}/scgi;
-    server {{
+{gzip}{http}{upstream}{folders}    server {{
         listen {address}{ssl}{backlog};
 {identity}{answers}    }}
 }}
@@ -91,7 +86,9 @@ http {{
         main = directives(site, is_of(OF_MAIN), ""),
         events = directives(site, is_of(OF_EVENTS), "    "),
         http = directives(site, |name| !is_of(OF_MAIN)(name) && !is_of(OF_EVENTS)(name), "    "),
-        dir = site.dir.display(),
+        pid = quoted(&site.dir.join("nginx.pid")),
+        errors = quoted(&site.dir.join("nginx.log")),
+        folders = folders(site),
         log = access_log(site),
         files = site.files_max,
         conns = site.conns_max(),
@@ -99,10 +96,16 @@ http {{
     ))
 }
 
+/// Returns the directives for the folders of what it writes to a file in between.
+fn folders(site: &Site<'_>) -> String {
+    let line = |name: &str| format!("    {name}_temp_path {};\n", quoted(&site.dir.join(name)));
+    ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(line).concat()
+}
+
 /// Returns the parameters of its access log: lines wait as long as weir's do, at most.
 fn access_log(site: &Site<'_>) -> String {
     match site.spec.access_log() {
-        true => format!("{}/access.log combined buffer=32k flush=1s", site.dir.display()),
+        true => format!("{} combined buffer=32k flush=1s", quoted(&site.dir.join("access.log"))),
         false => "off".to_owned(),
     }
 }
@@ -110,7 +113,7 @@ fn access_log(site: &Site<'_>) -> String {
 /// Returns the parameter of an address with TLS, and the directives of the certificate.
 fn tls(site: &Site<'_>) -> (&'static str, String) {
     let Some(files) = &site.tls else { return ("", String::new()) };
-    let (certificate, key) = (files.certificate.display(), files.key.display());
+    let (certificate, key) = (quoted(&files.certificate), quoted(&files.key));
     let directives = format!(
         "        ssl_certificate {certificate};
         ssl_certificate_key {key};
@@ -131,7 +134,7 @@ fn upstream(sockets: &[String]) -> String {
 
 /// Returns the locations: files, and what is passed on.
 fn answers(site: &Site<'_>) -> String {
-    let files = format!("        root {};\n", site.root.display());
+    let files = format!("        root {};\n", quoted(site.root));
     match (site.upstreams.is_empty(), site.serves_files) {
         (true, _) => files,
         (false, false) => format!("        location / {PASS_ON}"),

@@ -84,6 +84,12 @@ pub(super) fn example(weir: &Path, package: &str, name: &str) -> Result<PathBuf,
     })
 }
 
+/// Formats a path as a quoted word of nginx, haproxy or Apache, in which a space does not end it.
+pub(super) fn quoted(path: &Path) -> String {
+    let text = path.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{text}\"")
+}
+
 /// Formats the options of a specification, one per line.
 pub(super) fn lines(options: &[String]) -> String {
     options.iter().map(|option| format!("{option}\n")).collect()

@@ -27,7 +27,7 @@ fn gzip(kind: Kind) -> ServerSpec {
     ServerSpec::with(kind, "gzip = true")
 }
 
-/// The directories of a run; Apache, as another user, must have access.
+/// The directories of a run, whose paths have a space; Apache, as another user, must have access.
 struct Place {
     base: tempfile::TempDir,
     port: u16,
@@ -35,7 +35,7 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let base = tempfile::tempdir().unwrap();
+        let base = tempfile::Builder::new().prefix("a b").tempdir().unwrap();
         fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(base.path().join("run")).unwrap();
         write_root(Path::new("unused"), crate::workload::PAGE, None, &base.path().join("www"))

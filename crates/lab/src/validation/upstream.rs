@@ -2,6 +2,7 @@
 //! sentence without the place.
 
 use super::rules::must;
+use crate::cgroup::CPU_PERCENT_MIN;
 use crate::experiment::{
     DisturbanceKind, DisturbanceSpec, Experiment, Kind, ServerSpec, Sweep, UpstreamSpec,
 };
@@ -55,6 +56,11 @@ fn disturbance(sweep: &Sweep, spec: &DisturbanceSpec) -> Result<(), String> {
     must(!slow || upstream.cpu_percent.is_some(), || {
         "slow needs upstream.cpu-percent, of which there is to be less".to_owned()
     })?;
+    let left = upstream.cpu_percent.zip(spec.times);
+    let left = left.map(|(percent, times)| f64::from(*percent) / *times);
+    must(left.is_none_or(|left| left >= CPU_PERCENT_MIN), || {
+        format!("`times` leaves less than {CPU_PERCENT_MIN} % of a processor, the kernel's least")
+    })?;
     must(*spec.before_s + *spec.for_s < sweep.duration_s(), || {
         "it is not over before the end of the load".to_owned()
     })
@@ -92,6 +98,7 @@ disturbance = { kind = "slow", before-s = 1, for-s = 1, times = 3 }
     fn a_sweep_of_proxies_is_taken() {
         assert_eq!(said_of(GOOD, "", ""), "");
         assert_eq!(said_of(GOOD, "\"slow\", before-s = 1, for-s = 1, times = 3", DEATH), "");
+        assert_eq!(said_of(GOOD, "times = 3", "times = 500"), "");
     }
 
     const DEATH: &str = "\"death\", before-s = 1, for-s = 1";
@@ -121,6 +128,7 @@ disturbance = { kind = "slow", before-s = 1, for-s = 1, times = 3 }
             GOOD,
             &[
                 ("times = 3", "times = 0", "0 is not positive"),
+                ("times = 3", "times = 501", "disturbance: `times` leaves less than 0.1 % of"),
                 (", times = 3", "", "disturbance: `times` says"),
                 (", cpu-percent = 50", "", "disturbance: slow needs upstream.cpu-percent"),
                 ("for-s = 1", "for-s = 2", "disturbance: it is not over before the end"),
