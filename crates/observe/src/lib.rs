@@ -8,14 +8,17 @@
 mod own_page;
 mod usage;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
+use std::iter;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use weir_stats::page::{Layout, PageError, Snapshot, Words};
+use weir_sys::descent::descendants_of;
 use weir_sys::process::monotonic_ns;
 use weir_sys::run_dir::{self, Server};
 use weir_sys::shared_page::ReadNumbers;
@@ -178,9 +181,13 @@ pub fn successor_of_all(pages: Vec<ServerPage>) -> Option<ServerPage> {
     last(pages.into_iter()).filter(|_| are_one)
 }
 
-/// Maps the pages of the servers that have taken each other's place from this process on.
+/// Maps the pages of the servers that have taken each other's place from this process on. While
+/// that runs the others are its descendants, so that those of another user are found too.
 fn pages_of(first_pid: u64) -> impl Iterator<Item = ServerPage> {
-    let pages = servers().into_iter().filter_map(|pid| ServerPage::open(pid).ok());
+    let first = u32::try_from(first_pid).ok();
+    let family = first.into_iter().flat_map(|pid| iter::once(pid).chain(descendants_of(pid)));
+    let pids: BTreeSet<u32> = servers().into_iter().chain(family).collect();
+    let pages = pids.into_iter().filter_map(|pid| ServerPage::open(pid).ok());
     pages.filter(move |page| page.first_pid() == first_pid)
 }
 

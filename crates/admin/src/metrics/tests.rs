@@ -175,3 +175,14 @@ fn loops_are_those_that_live() {
     assert!(!text.contains("process_cpu_seconds_total"), "it is not known");
     assert!(text.contains("weir_build_info{version=\""), "{text}");
 }
+
+#[test]
+fn the_manual_says_which_counters_have_another_name() {
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/admin.md");
+    let manual = std::fs::read_to_string(manual).unwrap();
+    for (counter, metric) in RENAMED {
+        for name in [format!("`{counter}`"), format!("`weir_{metric}_total`")] {
+            assert!(manual.contains(&name), "{name}");
+        }
+    }
+}

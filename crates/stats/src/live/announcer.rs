@@ -43,19 +43,17 @@ impl Announcer {
     /// Takes note of the last sample of a history; returns the message that is due.
     pub fn note(&mut self, history: &History) -> Option<String> {
         let sample = history.last()?;
-        let (now_s, is_refusing) = (sample.elapsed_s, history.is_refusing());
+        let (now_s, refusing) = (sample.elapsed_s, history.overload());
         let may_say = self.said_s.is_none_or(|said_s| now_s - said_s >= PAUSE_S);
         let Some(overload) = &mut self.overload else {
-            if !is_refusing || !may_say {
-                return None;
-            }
+            let sentence = refusing.filter(|_| may_say)?;
             let began_s = now_s - sample.seconds;
             self.overload = Some(Overload { began_s, refused_s: now_s, ..Overload::default() });
             self.add(sample.refused, sample.offered(), sample.seconds);
             self.said_s = Some(now_s);
-            return Some(format!("an overload begins. {}", history.sentence().text));
+            return Some(format!("an overload begins. {}", sentence.text));
         };
-        if is_refusing {
+        if refusing.is_some() {
             overload.refused_s = now_s;
         }
         let ended = *overload;

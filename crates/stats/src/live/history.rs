@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::reading::Reading;
 use super::sample::Sample;
-use super::sentence::{Condition, Sentence};
+use super::sentence::Sentence;
 use crate::page::UpstreamState;
 
 /// Maximum number of samples: those of 15 minutes, at one per second.
@@ -72,18 +72,21 @@ impl History {
 
     /// Returns what is to be said of the last seconds.
     pub fn sentence(&self) -> Sentence {
-        let (Some(first), Some(last)) = (self.readings.front(), self.readings.back()) else {
-            return Sentence::unknown();
-        };
-        if first.taken_ns == last.taken_ns {
-            return Sentence::unknown();
-        }
-        Sentence::of(&Sample::between(first, last), last)
+        let last_seconds = self.last_seconds();
+        last_seconds.map_or_else(Sentence::unknown, |(sample, last)| Sentence::of(&sample, last))
     }
 
-    /// Returns whether connections or requests are refused because of load.
-    pub fn is_refusing(&self) -> bool {
-        matches!(self.sentence().condition, Condition::Refusing | Condition::Overloaded)
+    /// Returns what is to be said of an overload in the last seconds: connections or requests are
+    /// refused because of load; `None` without one. Lack of memory is none.
+    pub fn overload(&self) -> Option<Sentence> {
+        let (sample, last) = self.last_seconds()?;
+        Sentence::of_overload(&sample, last)
+    }
+
+    /// Returns a sample of all readings that are kept, with the last of these.
+    fn last_seconds(&self) -> Option<(Sample, &Reading)> {
+        let (first, last) = (self.readings.front()?, self.readings.back()?);
+        (first.taken_ns != last.taken_ns).then(|| (Sample::between(first, last), last))
     }
 
     /// Returns the reading that is so many before the last.

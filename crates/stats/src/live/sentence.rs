@@ -23,7 +23,7 @@ pub enum Condition {
     Limiting,
     /// Overload control is at work, and what it refuses is not counted.
     Overloaded,
-    /// Some of what comes is refused because of load.
+    /// Some of what comes is refused because of load, or for lack of memory.
     Refusing,
     /// Something that the server needs has failed.
     Failing,
@@ -61,21 +61,37 @@ impl Sentence {
 
     /// Returns the sentence about some seconds, of which `last` is the end.
     pub(super) fn of(sample: &Sample, last: &Reading) -> Self {
-        let load = refused_for_memory(sample, last)
-            .or_else(|| refused_connections(sample, last))
-            .or_else(|| refused_forwarded(sample, last))
-            .or_else(|| refused_requests(sample));
-        let load = load.map(|text| (Condition::Refusing, text));
-        let load = load.or_else(|| Some((Condition::Overloaded, overloaded(sample, last)?)));
+        let memory = refused_for_memory(sample, last).map(|text| (Condition::Refusing, text));
+        Self::beginning(memory.or_else(|| of_load(sample, last)), sample, last)
+    }
+
+    /// Returns the sentence about an overload in these seconds; `None` without one. Lack of memory
+    /// is none.
+    pub(super) fn of_overload(sample: &Sample, last: &Reading) -> Option<Self> {
+        Some(Self::beginning(Some(of_load(sample, last)?), sample, last))
+    }
+
+    /// Returns the sentence that begins with why things are refused, if they are, and goes on with
+    /// what else is to be said.
+    fn beginning(refused: Option<(Condition, String)>, sample: &Sample, last: &Reading) -> Self {
         let limited = limited(sample).into_iter().map(|text| (Condition::Limiting, text));
         let faults = faults(sample, last).into_iter().map(|text| (Condition::Failing, text));
-        let all: Vec<_> = load.into_iter().chain(limited).chain(faults).collect();
+        let all: Vec<_> = refused.into_iter().chain(limited).chain(faults).collect();
         let Some((condition, _)) = all.first() else {
             return Self { condition: Condition::Calm, text: calm(sample) };
         };
         let texts: Vec<&str> = all.iter().map(|(_, text)| text.as_str()).collect();
         Self { condition: *condition, text: texts.join(" ") }
     }
+}
+
+/// Returns what is refused because of load; `None` if hardly anything is.
+fn of_load(sample: &Sample, last: &Reading) -> Option<(Condition, String)> {
+    let refused = refused_connections(sample, last)
+        .or_else(|| refused_forwarded(sample, last))
+        .or_else(|| refused_requests(sample));
+    let refused = refused.map(|text| (Condition::Refusing, text));
+    refused.or_else(|| Some((Condition::Overloaded, overloaded(sample, last)?)))
 }
 
 fn refused_for_memory(sample: &Sample, last: &Reading) -> Option<String> {

@@ -130,6 +130,31 @@ fn a_server_that_is_short_of_memory_says_so_first() {
 }
 
 #[test]
+fn a_lack_of_memory_is_no_overload_and_an_overload_beside_it_is_told_as_one() {
+    let (mut history, mut announcer) = (History::default(), Announcer::default());
+    let (mut told, mut stale) = (Vec::new(), 0);
+    for second in 0..40 {
+        stale += if second >= 20 { 50 } else { 0 };
+        let named = [
+            ("accepted", 100 * second),
+            ("status_2xx", 60 * second),
+            ("refused_memory", 30 * second),
+            ("refused_memory_requests", 10 * second),
+            ("refused_stale", stale),
+            ("memory_limit_bytes", 1 << 30),
+        ];
+        if history.add(reading(second, &named)) {
+            told.extend(announcer.note(&history).map(|text| (second, text)));
+            let text = history.sentence().text;
+            assert!(text.contains("for lack of memory"), "{text}");
+        }
+    }
+    let [(20, text)] = &told[..] else { panic!("{told:?}") };
+    assert!(text.starts_with("an overload begins. Refusing "), "{text}");
+    assert!(text.contains("of new connections") && !text.contains("memory"), "{text}");
+}
+
+#[test]
 fn clients_beyond_their_limits_are_refused_and_not_answered() {
     // A 429 is one of the replies of 4xx, and a connection beyond the limit was accepted.
     let named = [
@@ -148,7 +173,7 @@ fn clients_beyond_their_limits_are_refused_and_not_answered() {
     assert_eq!((condition, &*text), (Condition::Limiting, expected));
     let mut history = History::default();
     assert!(!history.add(reading(1, &[])) && history.add(reading(2, &named)));
-    assert!(!history.is_refusing(), "it is not on account of load");
+    assert_eq!(history.overload(), None, "it is not on account of load");
     let sample = history.last().unwrap();
     assert_eq!((sample.answered, sample.limited(), sample.offered()), (60.0, 965.0, 1025.0));
     let json = sample.to_json();
