@@ -4,19 +4,22 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{fmt, fs};
 
 use parking_lot::{Mutex, RwLock};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, ServerConnection};
 
-use crate::identity::{CertificateFiles, Error, Identity, OpenFile, fingerprint, roots};
+use crate::identity::{
+    CertificateFiles, Error, Identity, OpenFile, certificates, fingerprint, roots,
+};
 use crate::resolver::Certificates;
-use crate::session::Session;
+use crate::session::{ClientCheck, Session};
 use crate::tickets::{TicketKeys, Ticketer};
 
 /// The one protocol spoken inside (ALPN, RFC 7301).
@@ -66,6 +69,14 @@ struct Failure {
     again_at: Instant,
 }
 
+/// A configuration, and what a session takes from it that rustls does not hand out.
+#[derive(Clone)]
+struct Current {
+    config: Arc<ServerConfig>,
+    /// Verifier of clients' certificates; `None` if they need none.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+}
+
 /// The configuration that handshakes begin with, which may be replaced at any time. Sessions go on
 /// with the one they began with.
 pub struct Acceptor {
@@ -74,7 +85,7 @@ pub struct Acceptor {
     provider: Arc<CryptoProvider>,
     own: Option<Identity>,
     tickets: Arc<TicketKeys>,
-    current: RwLock<Arc<ServerConfig>>,
+    current: RwLock<Current>,
     seen: Mutex<Seen>,
 }
 
@@ -99,8 +110,8 @@ impl Acceptor {
         let tickets = TicketKeys::new().map_err(|_| Error::new("there is no randomness"))?;
         let tickets = Arc::new(tickets);
         let seen = Mutex::new(Seen { stamps: stamps(&settings, open), failure: None });
-        let config = configure(&settings, open, own.as_ref(), &provider, &tickets)?;
-        let current = RwLock::new(Arc::new(config));
+        let current = configure(&settings, open, own.as_ref(), &provider, &tickets)?;
+        let current = RwLock::new(current);
         Ok(Self { settings, open, provider, own, tickets, current, seen })
     }
 
@@ -114,9 +125,12 @@ impl Acceptor {
     /// # Errors
     /// None that the client could cause: there is no memory.
     pub fn session(&self) -> Result<Session, Error> {
-        let config = Arc::clone(&self.current.read());
+        let Current { config, verifier } = self.current.read().clone();
+        let time = Arc::clone(&config.time_provider);
+        let check = verifier.map(|verifier| ClientCheck { verifier, time });
         let conn = ServerConnection::new(config);
-        conn.map(Session::new).map_err(|error| Error::new(error.to_string()))
+        let session = conn.map(|conn| Session::new(conn, check));
+        session.map_err(|error| Error::new(error.to_string()))
     }
 
     /// Reads the files again. After an error everything is as it was before.
@@ -138,6 +152,21 @@ impl Acceptor {
     /// resume their sessions. Returns false if they are not understood: then its tickets are not.
     pub fn take_ticket_keys(&self, keys: &str) -> bool {
         self.tickets.take_over(keys).is_ok()
+    }
+
+    /// Begins another sequence of keys of session tickets, so that a process that was forked
+    /// before, and takes no part in serving, has none of them.
+    ///
+    /// # Errors
+    /// There is no randomness; the keys are as they were.
+    pub fn renew_ticket_keys(&self) -> Result<(), Error> {
+        self.tickets.begin_anew().map_err(|_| Error::new("there is no randomness"))
+    }
+
+    /// Forgets the keys of session tickets that have passed, as else is done when a session asks
+    /// for one, which may not be for hours. Returns the time until the next one has passed.
+    pub fn forget_passed_keys(&self) -> Duration {
+        self.tickets.forget_passed()
     }
 
     /// Reads the files again if one has changed since they were last read, or could not be read
@@ -167,8 +196,8 @@ impl Acceptor {
         let begun = Instant::now();
         let Self { settings, open, own, provider, tickets, .. } = self;
         let outcome = match configure(settings, *open, own.as_ref(), provider, tickets) {
-            Ok(config) => {
-                *self.current.write() = Arc::new(config);
+            Ok(current) => {
+                *self.current.write() = current;
                 Ok(())
             }
             Err(error) => Err(error),
@@ -198,7 +227,7 @@ fn configure(
     own: Option<&Identity>,
     provider: &Arc<CryptoProvider>,
     tickets: &Arc<TicketKeys>,
-) -> Result<ServerConfig, Error> {
+) -> Result<Current, Error> {
     let read = settings.certificates.iter().map(|files| Identity::read(files, open, provider));
     let mut identities = read.collect::<Result<Vec<_>, _>>()?;
     identities.extend(own.cloned());
@@ -206,16 +235,11 @@ fn configure(
     let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(failed)?;
-    let builder = match &settings.client_ca {
+    let trust = settings.client_ca.as_deref().map(|path| client_trust(path, open, provider));
+    let trust = trust.transpose()?;
+    let builder = match &trust {
         None => builder.with_no_client_auth(),
-        Some(path) => {
-            let roots = Arc::new(roots(path, open)?);
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider)).build();
-            let verifier =
-                verifier.map_err(|error| Error::new(format!("{}: {error}", path.display())))?;
-            builder.with_client_cert_verifier(verifier)
-        }
+        Some((verifier, _)) => builder.with_client_cert_verifier(Arc::clone(verifier)),
     };
     let mut config = builder.with_cert_resolver(Arc::new(Certificates::new(&identities)));
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
@@ -223,19 +247,40 @@ fn configure(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     // A session that is resumed shows no certificate of its client again: a ticket that was given
     // under other issuers' certificates must not count.
-    let context = settings.client_ca.as_deref().map(|path| fingerprint(path, open));
-    let context = context.transpose()?.unwrap_or_default();
-    config.ticketer = Arc::new(Ticketer::new(tickets, context));
-    Ok(config)
+    let (verifier, context) = trust.unzip();
+    config.ticketer = Arc::new(Ticketer::new(tickets, context.unwrap_or_default()));
+    Ok(Current { config: Arc::new(config), verifier })
+}
+
+/// Returns a verifier of clients' certificates, and the digest of the issuers' that it trusts. Both
+/// are of one reading: the file may be replaced at any time.
+fn client_trust(
+    path: &Path,
+    open: OpenFile,
+    provider: &Arc<CryptoProvider>,
+) -> Result<(Arc<dyn ClientCertVerifier>, Vec<u8>), Error> {
+    let issuers = certificates(path, open)?;
+    let roots = Arc::new(roots(path, &issuers)?);
+    let built = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider)).build();
+    let verifier = built.map_err(|error| Error::new(format!("{}: {error}", path.display())))?;
+    Ok((verifier, fingerprint(&issuers)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs::File;
-    use std::io;
-    use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
-    use std::time::Duration;
+    use std::io::{self, Write};
+    use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+    use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName, UnixTime};
+    use rustls::time_provider::TimeProvider;
+    use rustls::{ClientConfig, ClientConnection, SupportedProtocolVersion};
+
+    use crate::client::{Trust, verifier};
+    use crate::session::Handshake;
+    use crate::session::tests::talk;
 
     /// Errors of a process, and of all, that have too many open files (errno(3)).
     const EMFILE: i32 = 24;
@@ -252,6 +297,43 @@ mod tests {
         fs::write(&key, made.signing_key.serialize_pem()).unwrap();
         let files = CertificateFiles { certificate, key, ocsp: None };
         (dir, Settings { certificates: vec![files], ..Settings::default() })
+    }
+
+    /// A clock that a test sets, seconds since 1970.
+    #[derive(Debug)]
+    struct Clock(AtomicU64);
+
+    impl TimeProvider for Clock {
+        fn current_time(&self) -> Option<UnixTime> {
+            let now_s = self.0.load(Ordering::Relaxed);
+            Some(UnixTime::since_unix_epoch(Duration::from_secs(now_s)))
+        }
+    }
+
+    /// An issuer of clients' certificates, in PEM, and clients of one version each with one by it
+    /// that is valid until 2030.
+    fn issued() -> (String, [Arc<ClientConfig>; 2]) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "an issuer");
+        let (issuer_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let issuers = params.self_signed(&issuer_key).unwrap().pem();
+        let mut own = CertificateParams::new(vec!["client".to_owned()]).unwrap();
+        own.not_after = rcgen::date_time_ymd(2030, 1, 1);
+        let certificate = own.signed_by(&key, &Issuer::new(params, issuer_key)).unwrap();
+        let client = |version: &'static SupportedProtocolVersion| {
+            let provider = Arc::new(default_provider());
+            let trusting = verifier(&Trust::Any, &provider, "").unwrap();
+            let own_key = PrivatePkcs8KeyDer::from(key.serialize_der());
+            let config = ClientConfig::builder_with_provider(provider)
+                .with_protocol_versions(&[version])
+                .unwrap()
+                .dangerous()
+                .with_custom_certificate_verifier(trusting)
+                .with_client_auth_cert(vec![certificate.der().clone()], own_key.into());
+            Arc::new(config.unwrap())
+        };
+        (issuers, [client(&TLS13), client(&TLS12)])
     }
 
     fn until(mut condition: impl FnMut() -> bool) {
@@ -295,6 +377,54 @@ mod tests {
         until(|| acceptor.reload_if_changed() == Some(Ok(())));
         assert!(!acceptor.is_behind());
         assert_eq!(acceptor.reload_if_changed(), None);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_client_whose_certificate_has_expired_resumes_no_session() {
+        let [in_2029, in_2031] = [1_861_920_000, 1_924_992_000];
+        let (dir, mut settings) = written("expired");
+        let (issuers, clients) = issued();
+        let path = dir.join("issuers");
+        fs::write(&path, issuers).unwrap();
+        settings.client_ca = Some(path);
+        let acceptor = Acceptor::new(settings, |path| File::open(path)).unwrap();
+        let clock = Arc::new(Clock(AtomicU64::new(in_2029)));
+        let mut config = ServerConfig::clone(&acceptor.current.read().config);
+        config.time_provider = clock.clone();
+        acceptor.current.write().config = Arc::new(config);
+        for config in clients {
+            let come = |now_s| {
+                clock.0.store(now_s, Ordering::Relaxed);
+                let name = ServerName::try_from("test").unwrap();
+                let mut client = ClientConnection::new(Arc::clone(&config), name).unwrap();
+                client.writer().write_all(b"request").unwrap();
+                let mut session = acceptor.session().unwrap();
+                let received = talk(&mut client, &mut session);
+                (session.handshake(), received)
+            };
+            assert_eq!(come(in_2029), (Handshake::Full, b"request".to_vec()));
+            assert_eq!(come(in_2029), (Handshake::Resumed, b"request".to_vec()));
+            assert_eq!(come(in_2031), (Handshake::Failed, Vec::new()));
+        }
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn the_issuers_that_are_trusted_are_those_that_tickets_are_bound_to() {
+        static READ: AtomicU32 = AtomicU32::new(0);
+        fn open(path: &Path) -> io::Result<File> {
+            READ.fetch_add(path.ends_with("issuers").into(), Ordering::Relaxed);
+            File::open(path)
+        }
+        let (dir, mut settings) = written("issuers");
+        let path = dir.join("issuers");
+        fs::write(&path, issued().0).unwrap();
+        settings.client_ca = Some(path);
+        let acceptor = Acceptor::new(settings, open).unwrap();
+        assert_eq!(READ.load(Ordering::Relaxed), 1);
+        acceptor.reload().unwrap();
+        assert_eq!(READ.load(Ordering::Relaxed), 2);
         fs::remove_dir_all(dir).unwrap();
     }
 

@@ -131,25 +131,25 @@ pub(crate) fn certificates(
     }
 }
 
-/// Reads certificates of issuers.
-pub(crate) fn roots(path: &Path, open: OpenFile) -> Result<RootCertStore, Error> {
+/// Returns issuers' certificates, which were read from a file, as those that are trusted.
+pub(crate) fn roots(path: &Path, issuers: &[CertificateDer<'_>]) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(path, open)? {
+    for issuer in issuers {
         roots
-            .add(certificate)
+            .add(issuer.clone())
             .map_err(|error| wrong(path, format_args!("has no issuer's certificate: {error}")))?;
     }
     Ok(roots)
 }
 
-/// Returns a digest of the certificates of a file.
-pub(crate) fn fingerprint(path: &Path, open: OpenFile) -> Result<Vec<u8>, Error> {
+/// Returns a digest of certificates.
+pub(crate) fn fingerprint(certificates: &[CertificateDer<'_>]) -> Vec<u8> {
     let mut digest = digest::Context::new(&digest::SHA256);
-    for certificate in certificates(path, open)? {
+    for certificate in certificates {
         // Each begins with its own length: DER.
-        digest.update(&certificate);
+        digest.update(certificate);
     }
-    Ok(digest.finish().as_ref().to_vec())
+    digest.finish().as_ref().to_vec()
 }
 
 fn private_key(path: &Path, open: OpenFile) -> Result<PrivateKeyDer<'static>, Error> {

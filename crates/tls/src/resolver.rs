@@ -30,21 +30,24 @@ impl Certificates {
         Self { all: identities.iter().map(|each| Arc::clone(&each.key)).collect(), by_name }
     }
 
-    /// Returns the certificates for a name, those of a wildcard only if none is for itself.
-    fn named(&self, name: &str) -> &[usize] {
+    /// Returns the certificates for a name itself, and those of its wildcard.
+    fn named(&self, name: &str) -> [&[usize]; 2] {
         let name = name.to_ascii_lowercase();
-        let found = self.by_name.get(&name).or_else(|| {
-            let (_, parent) = name.split_once('.')?;
-            self.by_name.get(&format!("*.{parent}"))
-        });
-        found.map(Vec::as_slice).unwrap_or_default()
+        let wildcard = name.split_once('.').map(|(_, parent)| format!("*.{parent}"));
+        [Some(name), wildcard].map(|name| {
+            let found = name.and_then(|name| self.by_name.get(&name));
+            found.map(Vec::as_slice).unwrap_or_default()
+        })
     }
 
+    /// Returns the certificate to present: of those that are valid for the name, the first whose
+    /// signatures the client can check, one for the name itself before one of its wildcard.
     fn choose(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let named = name.map(|name| self.named(name)).unwrap_or_default();
         let suits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
-        let of_name = named.iter().filter_map(|&index| self.all.get(index)).find(suits);
-        of_name.or_else(|| self.all.iter().find(suits)).or_else(|| self.all.first()).cloned()
+        let mut of_name = named.into_iter().flatten().filter_map(|&index| self.all.get(index));
+        let suiting = of_name.find(suits).or_else(|| self.all.iter().find(suits));
+        suiting.or_else(|| self.all.first()).cloned()
     }
 }
 
@@ -57,7 +60,9 @@ impl ResolvesServerCert for Certificates {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384};
     use rustls::crypto::aws_lc_rs::default_provider;
+    use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
     #[test]
     fn a_certificate_of_the_name_goes_before_a_wildcard_and_that_before_the_first() {
@@ -83,6 +88,40 @@ mod tests {
             let chosen = certificates.choose(name, &schemes).unwrap();
             let index = identities.iter().position(|each| Arc::ptr_eq(&each.key, &chosen));
             assert_eq!(index, Some(wanted), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_cannot_check_those_of_the_name_gets_the_wildcard_s() {
+        let provider = default_provider();
+        let make = |name: &str, algorithm| {
+            let key = KeyPair::generate_for(algorithm).unwrap();
+            let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+            let chain = vec![params.self_signed(&key).unwrap().der().clone()];
+            let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+            let key = Arc::new(CertifiedKey::from_der(chain, key, &provider).unwrap());
+            Identity { key, names: vec![name.to_owned()] }
+        };
+        let identities = [
+            make("first.test", &PKCS_ECDSA_P256_SHA256),
+            make("*.a.test", &PKCS_ECDSA_P256_SHA256),
+            make("b.a.test", &PKCS_ECDSA_P384_SHA384),
+        ];
+        let certificates = Certificates::new(&identities);
+        let (p256, p384) =
+            (SignatureScheme::ECDSA_NISTP256_SHA256, SignatureScheme::ECDSA_NISTP384_SHA384);
+        for (name, schemes, wanted) in [
+            ("b.a.test", vec![p256], 1),
+            ("b.a.test", vec![p384], 2),
+            ("b.a.test", vec![p256, p384], 2),
+            ("x.a.test", vec![p256], 1),
+            // Any that it can check is of more use than one that it cannot.
+            ("x.a.test", vec![p384], 2),
+            ("x.a.test", vec![SignatureScheme::ED25519], 0),
+        ] {
+            let chosen = certificates.choose(Some(name), &schemes).unwrap();
+            let index = identities.iter().position(|each| Arc::ptr_eq(&each.key, &chosen));
+            assert_eq!(index, Some(wanted), "{name} {schemes:?}");
         }
     }
 }

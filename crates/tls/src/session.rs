@@ -2,7 +2,11 @@
 //! is, so that none is left behind when the transport has nothing more to report.
 
 use std::io::{self, BufRead, ErrorKind, IoSlice, Read, Write};
+use std::sync::Arc;
 
+use rustls::pki_types::CertificateDer;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::time_provider::TimeProvider;
 use rustls::{HandshakeKind, ServerConnection};
 
 /// Maximum number of bytes of plaintext encrypted before what is encrypted is sent: two records. A
@@ -15,7 +19,8 @@ const READS_MAX: usize = 16;
 /// How far a session has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handshake {
-    /// The server has answered nothing yet: most of the work is to come.
+    /// The server has answered nothing yet, unless it has asked for another hello
+    /// (HelloRetryRequest, RFC 8446 section 4.1.4): most of the work is to come.
     Pending,
     /// The server has answered, and the client has not ended it yet.
     Answered,
@@ -29,18 +34,42 @@ pub enum Handshake {
     Plain,
 }
 
+/// Check of a client's certificate that a ticket has brought along: it was valid when that was
+/// made, and may have expired since, which rustls does not look at.
+#[derive(Debug)]
+pub(crate) struct ClientCheck {
+    pub(crate) verifier: Arc<dyn ClientCertVerifier>,
+    pub(crate) time: Arc<dyn TimeProvider>,
+}
+
+impl ClientCheck {
+    fn verify(&self, chain: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
+        let [certificate, issuers @ ..] = chain else {
+            return Err(rustls::Error::NoCertificatesPresented);
+        };
+        let now = self.time.current_time().ok_or(rustls::Error::FailedToGetCurrentTime)?;
+        self.verifier.verify_client_cert(certificate, issuers, now).map(|_| ())
+    }
+}
+
 /// The server's end of a TLS connection.
 #[derive(Debug)]
 pub struct Session {
     conn: ServerConnection,
+    /// Check that is still to come if the client resumes a session; `None` if clients need no
+    /// certificate.
+    check: Option<ClientCheck>,
     handshake: Handshake,
+    /// True once the client was asked for another hello.
+    has_asked_again: bool,
     /// True before the first byte.
     is_new: bool,
     /// True if the last read has left the transport empty.
     is_drained: bool,
     /// True once the client has said that it sends no more.
     client_has_ended: bool,
-    /// True once [`Session::receive`] has returned that end.
+    /// True once [`Session::receive`] has returned that end, and nothing was sent since: who waited
+    /// for a reply when it was told is to be told again behind that.
     is_end_told: bool,
     /// True once the server has said that it sends no more.
     has_ended: bool,
@@ -53,10 +82,12 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(conn: ServerConnection) -> Self {
+    pub(crate) fn new(conn: ServerConnection, check: Option<ClientCheck>) -> Self {
         Self {
             conn,
+            check,
             handshake: Handshake::Pending,
+            has_asked_again: false,
             is_new: true,
             is_drained: false,
             client_has_ended: false,
@@ -152,7 +183,9 @@ impl Session {
 
     /// Handles what was read. Returns the number of bytes of plaintext appended to `out`.
     fn decrypt(&mut self, transport: &mut impl Write, out: &mut Vec<u8>) -> io::Result<usize> {
-        let Ok(state) = self.conn.process_new_packets() else {
+        let processed = self.conn.process_new_packets();
+        let verified = processed.and_then(|state| self.verify_resumed().map(|()| state));
+        let Ok(state) = verified else {
             self.handshake = Handshake::Failed;
             // The alert that says why. It is lost if there is no room for it.
             let _ = self.flush(transport);
@@ -161,7 +194,7 @@ impl Session {
         self.client_has_ended = state.peer_has_closed();
         if matches!(self.handshake, Handshake::Pending | Handshake::Answered) {
             self.handshake = match self.conn.handshake_kind() {
-                _ if self.conn.is_handshaking() && self.conn.wants_write() => Handshake::Answered,
+                kind if self.conn.is_handshaking() && self.conn.wants_write() => self.answer(kind),
                 _ if self.conn.is_handshaking() => self.handshake,
                 Some(HandshakeKind::Resumed) => Handshake::Resumed,
                 _ => Handshake::Full,
@@ -178,6 +211,27 @@ impl Session {
             }
         }
         Ok(bytes)
+    }
+
+    /// Verifies the certificate of a client that resumes a session.
+    fn verify_resumed(&mut self) -> Result<(), rustls::Error> {
+        if self.conn.handshake_kind() != Some(HandshakeKind::Resumed) {
+            return Ok(());
+        }
+        let Some(check) = self.check.take() else { return Ok(()) };
+        let chain = self.conn.peer_certificates().unwrap_or_default();
+        // rustls finds nothing wrong, and has no other alert sent.
+        check.verify(chain).inspect_err(|_| self.conn.send_close_notify())
+    }
+
+    /// Returns how far the handshake has come with what is to be sent now. To ask for another hello
+    /// has cost next to nothing, and the answer to that is still to come.
+    fn answer(&mut self, kind: Option<HandshakeKind>) -> Handshake {
+        let asks_again = kind == Some(HandshakeKind::FullWithHelloRetryRequest);
+        match asks_again && !std::mem::replace(&mut self.has_asked_again, true) {
+            true => Handshake::Pending,
+            false => Handshake::Answered,
+        }
     }
 
     /// Encrypts and sends some of two buffers, one after the other. Less than all of it is taken
@@ -204,6 +258,7 @@ impl Session {
             let bytes = self.conn.writer().write_vectored(&pieces)?;
             taken += bytes;
             self.unsent_bytes += bytes;
+            self.is_end_told = false;
             let from_first = bytes.min(in_first);
             first = &first[from_first..];
             second = &second[bytes - from_first..];
@@ -281,5 +336,112 @@ impl<T: Read> Read for Wire<'_, T> {
             return Err(ErrorKind::InvalidData.into());
         }
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::client::{Trust, verifier};
+    use crate::identity::Identity;
+    use crate::resolver::Certificates;
+    use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
+    use rustls::crypto::{CryptoProvider, SupportedKxGroup};
+    use rustls::pki_types::ServerName;
+    use rustls::version::TLS13;
+    use rustls::{ClientConfig, ClientConnection, ServerConfig};
+
+    /// Bytes that have arrived at a session, and those that it has sent.
+    #[derive(Default)]
+    struct Transport {
+        arrived: Vec<u8>,
+        sent: Vec<u8>,
+    }
+
+    impl Read for Transport {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if self.arrived.is_empty() {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            let bytes = self.arrived.len().min(buffer.len());
+            buffer[..bytes].copy_from_slice(&self.arrived[..bytes]);
+            self.arrived.drain(..bytes);
+            Ok(bytes)
+        }
+    }
+
+    impl Write for Transport {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.sent.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Passes on what a client has to say, and what the session says to that; appends to `received`
+    /// what the session receives. Returns whether there was anything.
+    fn turn(client: &mut ClientConnection, session: &mut Session, received: &mut Vec<u8>) -> bool {
+        let mut transport = Transport::default();
+        while client.wants_write() {
+            client.write_tls(&mut transport.arrived).unwrap();
+        }
+        let has_spoken = !transport.arrived.is_empty();
+        loop {
+            let result = session.receive(&mut transport, received);
+            let has_failed = result.is_err_and(|error| error.kind() != ErrorKind::WouldBlock);
+            if has_failed || transport.arrived.is_empty() {
+                break;
+            }
+        }
+        session.flush(&mut transport).unwrap();
+        let mut sent = &transport.sent[..];
+        while !sent.is_empty() && client.read_tls(&mut sent).unwrap() > 0 {
+            client.process_new_packets().unwrap();
+        }
+        has_spoken
+    }
+
+    /// Has a client and a session talk until the client has nothing to say. Returns what the
+    /// session has received.
+    pub(crate) fn talk(client: &mut ClientConnection, session: &mut Session) -> Vec<u8> {
+        let mut received = Vec::new();
+        while turn(client, session, &mut received) {}
+        received
+    }
+
+    #[test]
+    fn a_client_that_is_asked_for_another_hello_has_no_answer_yet() {
+        let with = |groups: &[&'static dyn SupportedKxGroup]| {
+            Arc::new(CryptoProvider { kx_groups: groups.to_vec(), ..default_provider() })
+        };
+        let here = with(&[kx_group::SECP384R1]);
+        let there = with(&[kx_group::X25519, kx_group::SECP384R1]);
+        let identity = Identity::make(&["test".to_owned()], &here).unwrap();
+        let config = ServerConfig::builder_with_provider(here)
+            .with_protocol_versions(&[&TLS13])
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(Certificates::new(&[identity])));
+        let conn = ServerConnection::new(Arc::new(config)).unwrap();
+        let mut session = Session::new(conn, None);
+        let trusting = verifier(&Trust::Any, &there, "").unwrap();
+        let config = ClientConfig::builder_with_provider(there)
+            .with_protocol_versions(&[&TLS13])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(trusting)
+            .with_no_client_auth();
+        let name = ServerName::try_from("test").unwrap();
+        let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+        let states = [(); 3].map(|()| {
+            assert!(turn(&mut client, &mut session, &mut Vec::new()));
+            session.handshake()
+        });
+        assert_eq!(states, [Handshake::Pending, Handshake::Answered, Handshake::Full]);
+        let kind = Some(HandshakeKind::FullWithHelloRetryRequest);
+        assert_eq!((client.handshake_kind(), session.conn.handshake_kind()), (kind, kind));
     }
 }

@@ -52,10 +52,7 @@ struct Key {
 impl TicketKeys {
     /// Creates a sequence with a random start.
     pub(crate) fn new() -> Result<Self, Unspecified> {
-        let mut secret = [0; SECRET_LEN];
-        rand::fill(&mut secret)?;
-        let keys = RwLock::new(Keys::first(Instant::now(), secret)?);
-        Ok(Self { keys })
+        Ok(Self { keys: RwLock::new(Keys::random()?) })
     }
 
     /// Returns the keys for a successor: for how many seconds the current one has been used, its
@@ -73,6 +70,12 @@ impl TicketKeys {
     pub(crate) fn take_over(&self, text: &str) -> Result<(), Unspecified> {
         let keys = Keys::from_text(text).ok_or(Unspecified)?;
         *self.keys.write() = keys;
+        Ok(())
+    }
+
+    /// Begins another sequence, which nothing leads to that a process has which was forked before.
+    pub(crate) fn begin_anew(&self) -> Result<(), Unspecified> {
+        *self.keys.write() = Keys::random()?;
         Ok(())
     }
 
@@ -104,6 +107,16 @@ impl TicketKeys {
         })
     }
 
+    /// Forgets the keys that have passed by now. Returns the time until the next one has passed.
+    pub(crate) fn forget_passed(&self) -> Duration {
+        let age = self.keys.read().start.elapsed();
+        // A key that cannot be derived is asked for again with the next ticket.
+        let _ = self.advance_to(age.as_secs());
+        let key_s = u64::from(KEY_S);
+        let next = Duration::from_secs((age.as_secs() / key_s + 1) * key_s);
+        next.saturating_sub(age)
+    }
+
     /// Moves on to the key of a time, seconds after the start.
     fn advance_to(&self, age_s: u64) -> Result<(), Unspecified> {
         let number = age_s / u64::from(KEY_S);
@@ -122,6 +135,13 @@ impl TicketKeys {
 }
 
 impl Keys {
+    /// Creates the first key of a sequence that begins at random, and now.
+    fn random() -> Result<Self, Unspecified> {
+        let mut secret = [0; SECRET_LEN];
+        rand::fill(&mut secret)?;
+        Self::first(Instant::now(), secret)
+    }
+
     fn first(start: Instant, secret: Secret) -> Result<Self, Unspecified> {
         Ok(Self { start, number: 0, secret, current: Key::of(&secret)?, previous: None })
     }
@@ -272,6 +292,35 @@ mod tests {
         let ticket = one.encrypt(b"state").unwrap();
         assert_eq!(one.decrypt(&ticket).unwrap(), b"state");
         assert_eq!(other.decrypt(&ticket), None);
+    }
+
+    #[test]
+    fn a_key_that_has_passed_is_forgotten_though_no_session_asks_for_one() {
+        let step = u64::from(KEY_S);
+        let [old, new] =
+            [0, 1].map(|number| same_secret().encrypt_at(number * step, b"", b"state").unwrap());
+        let start = Instant::now().checked_sub(Duration::from_secs(2 * step + 1000)).unwrap();
+        let idle = TicketKeys { keys: RwLock::new(Keys::first(start, [7; 32]).unwrap()) };
+        let left = idle.forget_passed();
+        assert!(left > Duration::ZERO && left <= Duration::from_secs(step - 1000), "{left:?}");
+        assert_eq!(idle.keys.read().number, 2);
+        // Nothing is derived at a time that is past.
+        assert!(idle.decrypt_at(0, b"", &old).is_err());
+        assert_eq!(idle.decrypt_at(0, b"", &new).unwrap(), b"state");
+        // A process that has slept until then, and one forked from it now, come to the same keys.
+        let ticket = idle.encrypt_at(2 * step, b"", b"forked").unwrap();
+        assert_eq!(same_secret().decrypt_at(2 * step, b"", &ticket).unwrap(), b"forked");
+    }
+
+    #[test]
+    fn nothing_leads_from_an_earlier_sequence_to_one_begun_anew() {
+        let (keys, forked) = (same_secret(), same_secret());
+        let before = keys.encrypt_at(0, b"", b"state").unwrap();
+        keys.begin_anew().unwrap();
+        assert!(keys.decrypt_at(0, b"", &before).is_err());
+        let after = keys.encrypt_at(0, b"", b"state").unwrap();
+        assert_eq!(keys.decrypt_at(0, b"", &after).unwrap(), b"state");
+        assert!((0..3).all(|nth| forked.decrypt_at(nth * u64::from(KEY_S), b"", &after).is_err()));
     }
 
     #[test]
