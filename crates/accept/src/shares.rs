@@ -6,7 +6,9 @@
 //! client than are addresses of many networks. Each source has a bucket that fills by a token per
 //! share, which lasts as long as what is served divided by the weight of all sources seen recently;
 //! so a share is never less than what a source gets when all ask for as much as they can (max-min
-//! fairness), and what some leave goes to the first to claim it.
+//! fairness), and what some leave goes to the first to claim it. A network has a bucket too, of
+//! thirty-two sources: that of an address never seen before is full, and who has a whole IPv6 /48
+//! may change its addresses with each connection.
 //!
 //! The filter on the listening socket does the same in the kernel (`sys::syn_filter`), with the
 //! constants of this file; the simulator uses this implementation in its place, and the server
@@ -75,10 +77,14 @@ pub struct Shares {
 /// A source's claim to be admitted.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
-    /// True if the source has not used up its share.
+    /// True if neither the source nor its network has used up its share.
     pub is_fair: bool,
+    /// Place of the address, and the time at which its bucket is full again once it is charged.
     place: usize,
     due_ns: u64,
+    /// The same of the network.
+    network: usize,
+    network_due_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,6 +98,8 @@ struct Network {
     /// Addresses of the network seen in this epoch, and in the last.
     count: u32,
     before: u32,
+    /// Time at which the bucket is full again.
+    full_ns: u64,
 }
 
 impl Shares {
@@ -117,7 +125,8 @@ impl Shares {
         }
         let (place, seen) = self.addresses.find(source.address, epoch);
         let (network, network_seen) = self.networks.find(source.network, epoch);
-        let Network { count, before } = &mut self.networks.places[network].value;
+        let Network { count, before, full_ns } = &mut self.networks.places[network].value;
+        let network_full_ns = *full_ns;
         match network_seen {
             Seen::InThisEpoch => {}
             Seen::InTheLast => (*before, *count) = (*count, 0),
@@ -130,21 +139,37 @@ impl Shares {
         let addresses = u64::from((*count).max(*before)).max(1);
         let weight = u64::from(self.weight().max(weight));
         let counted_max = u64::from(ADDRESSES_COUNTED_MAX);
-        let share_ns = each_ns.saturating_mul(weight) * addresses.max(counted_max) / counted_max;
-        let full_ns = self.addresses.places[place].value.full_ns.max(now_ns);
-        let is_fair = full_ns - now_ns <= self.burst.saturating_sub(1).saturating_mul(share_ns);
-        Claim { is_fair, place, due_ns: full_ns.saturating_add(share_ns) }
+        let weighted_ns = each_ns.saturating_mul(weight);
+        let share_ns = weighted_ns.saturating_mul(addresses.max(counted_max)) / counted_max;
+        let full_ns = self.addresses.places[place].value.full_ns;
+        let (has_token, due_ns) = weigh(now_ns, full_ns, share_ns, self.burst);
+        let (share_ns, burst) = (weighted_ns / counted_max, self.burst * counted_max);
+        let (network_has_token, network_due_ns) = weigh(now_ns, network_full_ns, share_ns, burst);
+        let is_fair = has_token && network_has_token;
+        Claim { is_fair, place, due_ns, network, network_due_ns }
     }
 
     /// Admits the claiming source. No other claim may have been made in between.
     pub fn grant(&mut self, claim: Claim) {
         self.addresses.places[claim.place].value.full_ns = claim.due_ns;
+        // What a source gets beyond its share costs the others of its network nothing.
+        if claim.is_fair {
+            self.networks.places[claim.network].value.full_ns = claim.network_due_ns;
+        }
     }
 
     /// Returns the weight of all sources seen recently.
     pub fn weight(&self) -> u32 {
         self.weight.max(self.weight_before)
     }
+}
+
+/// Returns whether a bucket of `burst` tokens, which is full again at `full_ns`, has one, and when
+/// it would be full again without it.
+fn weigh(now_ns: u64, full_ns: u64, share_ns: u64, burst: u64) -> (bool, u64) {
+    let full_ns = full_ns.max(now_ns);
+    let has_token = full_ns - now_ns <= burst.saturating_sub(1).saturating_mul(share_ns);
+    (has_token, full_ns.saturating_add(share_ns))
 }
 
 /// A table of fixed size, in which the entry seen longest ago is replaced.
@@ -257,6 +282,44 @@ mod tests {
         let (many, one) = (rate(&got[..32]), rate(&got[32..]));
         assert!((450.0..550.0).contains(&many), "{many}");
         assert!((450.0..550.0).contains(&one), "{one}");
+    }
+
+    #[test]
+    fn a_network_gains_nothing_by_changing_its_addresses() {
+        let (mut shares, mut got) = (Shares::new(BURST), [0_u64; 2]);
+        let mut claim = |at_ns, source| {
+            let claim = shares.claim(at_ns, source, MS, 0);
+            if claim.is_fair {
+                shares.grant(claim);
+            }
+            u64::from(claim.is_fair && at_ns > 5 * SECOND_NS)
+        };
+        // 60,000 /64s of one /48, each of which asks once in three seconds, and 32 networks.
+        for n in 0..200_000_u64 {
+            let at_ns = n * 50_000;
+            let address = 0x2001_0db8_0001_0000 | (n % 60_000);
+            got[0] += claim(at_ns, Source { address, network: address >> 16 });
+            if n % 200 == 0 {
+                for other in 0..32 {
+                    got[1] += claim(at_ns, Source::v4((1000 + other) << 8));
+                }
+            }
+        }
+        let [one, many] = got.map(|claims| claims as f64 / 5.0);
+        assert!(one < 550.0, "{one}");
+        assert!(many > 450.0, "{many}");
+    }
+
+    #[test]
+    fn a_source_that_gets_more_than_its_share_costs_its_network_nothing() {
+        let mut shares = Shares::new(BURST);
+        let mut is_fair = |source| {
+            let claim = shares.claim(0, Source::v4(source), MS, 0);
+            shares.grant(claim);
+            claim.is_fair
+        };
+        assert_eq!((0..1000).filter(|_| is_fair(1)).count() as u64, BURST);
+        assert!((2..20).all(is_fair));
     }
 
     #[test]

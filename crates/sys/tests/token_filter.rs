@@ -164,6 +164,19 @@ fn the_addresses_of_a_network_beyond_some_weigh_no_more() {
 }
 
 #[test]
+fn new_addresses_of_a_network_have_no_more_than_the_shares_of_some() {
+    let Some(listener) = Guarded::open("127.0.0.1:0") else { return };
+    let mut kept = Vec::new();
+    listener.set(100, 100, LONG_NS);
+    // The bucket of a network has the bursts of eight addresses, of four SYNs each. The first seven
+    // SYNs took less, since fewer addresses shared.
+    let fair = (1..=40).filter(|last| listener.passes(v4([1, *last]), &mut kept)).count();
+    assert_eq!(fair, 32 + 3);
+    assert!(listener.passes(v4([2, 1]), &mut kept), "another network has its own");
+    assert_eq!(listener.filter.counts().dropped_unfair, 5);
+}
+
+#[test]
 fn over_ipv6_a_64_is_one_source() {
     let Some(listener) = Guarded::open("[::1]:0") else { return };
     let mut kept = Vec::new();

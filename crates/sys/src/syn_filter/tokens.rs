@@ -4,9 +4,9 @@
 //! The program and its owner share a page of numbers. The owner sets how many SYNs may pass in
 //! total, and the program counts those that did: adding a token is a store, and no count is ever
 //! lost between the two. A source is an address (for IPv6, its /64); the sources of one network
-//! (/24, /48) share the allotment of a few. Two LRU maps record which of them have used up their
-//! share, by the rules of `weir_accept::Shares` and with parameters set by the owner. It is the
-//! same table, at the place where dropping a SYN still costs nothing.
+//! (/24, /48) share the allotment of a few. Two LRU maps record which of them, and which networks,
+//! have used up their share, by the rules of `weir_accept::Shares` and with parameters set by the
+//! owner. It is the same table, at the place where dropping a SYN still costs nothing.
 //!
 //! A third one remembers SYNs that were dropped. A client sends the same again, after a second or
 //! so (RFC 6298 section 2); some of the tokens can be kept for those who send their first.
@@ -232,13 +232,14 @@ mod address {
     pub(super) const BYTES: u32 = 16;
 }
 
-/// Layout of a network's entry: its last epoch, and its number of addresses in that and in the
-/// preceding one.
+/// Layout of a network's entry: its last epoch, its number of addresses in that and in the
+/// preceding one, and the time when its bucket is full again.
 mod network {
     pub(super) const EPOCH: i16 = 0;
     pub(super) const COUNT: i16 = 8;
     pub(super) const BEFORE: i16 = 12;
-    pub(super) const BYTES: u32 = 16;
+    pub(super) const FULL_NS: i16 = 16;
+    pub(super) const BYTES: u32 = 24;
 }
 
 /// Layout of a dropped SYN's entry, which only has to be there.
@@ -252,10 +253,11 @@ mod stack {
     pub(super) const EPOCH: i16 = -16;
     pub(super) const ADDRESS: i16 = -24;
     pub(super) const NETWORK: i16 = -32;
-    pub(super) const NEW: i16 = -48;
-    pub(super) const DUE_NS: i16 = -56;
-    pub(super) const ATTEMPT: i16 = -64;
-    pub(super) const SYN: i16 = -72;
+    pub(super) const NEW: i16 = -56;
+    pub(super) const DUE_NS: i16 = -64;
+    pub(super) const NETWORK_DUE_NS: i16 = -72;
+    pub(super) const ATTEMPT: i16 = -80;
+    pub(super) const SYN: i16 = -88;
 }
 
 /// Knowledge of a SYN: none, that it is the first, or that it was dropped before.
@@ -522,11 +524,12 @@ fn find_on_stack(asm: &mut Assembler, map: BorrowedFd<'_>, key: i16) {
     asm.op_imm(Op::Add, Reg::R2, key.into());
 }
 
-/// Creates the entry of a key on the stack, all zero, of 16 bytes at most.
+/// Creates the entry of a key on the stack, all zero, of 24 bytes at most.
 fn insert(asm: &mut Assembler, map: BorrowedFd<'_>, key: i16) {
     asm.op_imm(Op::Mov, Reg::R1, 0);
-    asm.store(Size::Dw, Reg::R10, stack::NEW, Reg::R1);
-    asm.store(Size::Dw, Reg::R10, stack::NEW + 8, Reg::R1);
+    for at in [0, 8, 16] {
+        asm.store(Size::Dw, Reg::R10, stack::NEW + at, Reg::R1);
+    }
     find_on_stack(asm, map, key);
     asm.op(Op::Mov, Reg::R3, Reg::R10);
     asm.op_imm(Op::Add, Reg::R3, stack::NEW.into());
@@ -534,11 +537,10 @@ fn insert(asm: &mut Assembler, map: BorrowedFd<'_>, key: i16) {
     asm.call(helper::MAP_UPDATE);
 }
 
-/// Determines whether the address in R9, of the network in R0, has used up its share, and when its
+/// Determines whether the address in R9, or the network in R0, has used up its share, and when its
 /// bucket will be full if the SYN is admitted.
 fn weigh_claim(asm: &mut Assembler, rules: Rules) {
-    let (more, many, heavier, later, fair) =
-        (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
+    let (more, many, heavier) = (asm.label(), asm.label(), asm.label());
     let counted_max = rules.addresses_counted_max as i32;
     asm.load(Size::W, Reg::R3, Reg::R0, network::COUNT);
     asm.load(Size::W, Reg::R4, Reg::R0, network::BEFORE);
@@ -555,24 +557,37 @@ fn weigh_claim(asm: &mut Assembler, rules: Rules) {
     asm.place(heavier);
     asm.load(Size::Dw, Reg::R1, Reg::R7, at(number::SHARE_NS));
     asm.op(Op::Mul, Reg::R1, Reg::R4);
-    asm.op(Op::Mul, Reg::R1, Reg::R3);
-    asm.op_imm(Op::Div, Reg::R1, counted_max);
-    asm.load(Size::Dw, Reg::R2, Reg::R9, address::FULL_NS);
+    asm.op(Op::Mov, Reg::R5, Reg::R1);
+    asm.op(Op::Mul, Reg::R5, Reg::R3);
+    asm.op_imm(Op::Div, Reg::R5, counted_max);
+    weigh_bucket(asm, (Reg::R9, address::FULL_NS), rules.burst, stack::DUE_NS);
+    asm.op(Op::Mov, Reg::R5, Reg::R1);
+    asm.op_imm(Op::Div, Reg::R5, counted_max);
+    let burst = rules.burst.saturating_mul(rules.addresses_counted_max);
+    weigh_bucket(asm, (Reg::R0, network::FULL_NS), burst, stack::NETWORK_DUE_NS);
+}
+
+/// Determines whether a bucket of `burst` tokens, at its place in an entry, has one left, and puts
+/// on the stack when it will be full again without it. A token lasts R5. Clobbers R2, R3 and R5.
+fn weigh_bucket(asm: &mut Assembler, (entry, full_at): (Reg, i16), burst: u32, due_at: i16) {
+    let (later, fair) = (asm.label(), asm.label());
+    asm.load(Size::Dw, Reg::R2, entry, full_at);
     asm.jump_if(Cmp::Ge, Reg::R2, Reg::R8, later);
     asm.op(Op::Mov, Reg::R2, Reg::R8);
     asm.place(later);
     asm.op(Op::Mov, Reg::R3, Reg::R2);
-    asm.op(Op::Add, Reg::R3, Reg::R1);
-    asm.store(Size::Dw, Reg::R10, stack::DUE_NS, Reg::R3);
+    asm.op(Op::Add, Reg::R3, Reg::R5);
+    asm.store(Size::Dw, Reg::R10, due_at, Reg::R3);
     asm.op(Op::Sub, Reg::R2, Reg::R8);
-    asm.op_imm(Op::Mul, Reg::R1, rules.burst.saturating_sub(1) as i32);
-    asm.jump_if(Cmp::Le, Reg::R2, Reg::R1, fair);
-    asm.op_imm(Op::Mov, Reg::R1, 0);
-    asm.store(Size::Dw, Reg::R10, stack::IS_FAIR, Reg::R1);
+    asm.op_imm(Op::Mul, Reg::R5, burst.saturating_sub(1) as i32);
+    asm.jump_if(Cmp::Le, Reg::R2, Reg::R5, fair);
+    asm.op_imm(Op::Mov, Reg::R5, 0);
+    asm.store(Size::Dw, Reg::R10, stack::IS_FAIR, Reg::R5);
     asm.place(fair);
 }
 
-/// Continues at `dropped`, or charges the source and continues at `count`.
+/// Continues at `dropped`, or charges the source and continues at `count`: the address, and its
+/// network for what the address gets as its share.
 fn judge(asm: &mut Assembler, maps: &Maps, count: bpf::Label, dropped: bpf::Label) {
     let (shared, known, granted, fair) = (asm.label(), asm.label(), asm.label(), asm.label());
     asm.load(Size::Dw, Reg::R1, Reg::R7, at(number::LIMIT));
@@ -598,6 +613,10 @@ fn judge(asm: &mut Assembler, maps: &Maps, count: bpf::Label, dropped: bpf::Labe
     asm.jump_if_imm(Cmp::Eq, Reg::R9, 0, count);
     asm.load(Size::Dw, Reg::R1, Reg::R10, stack::DUE_NS);
     asm.store(Size::Dw, Reg::R9, address::FULL_NS, Reg::R1);
+    asm.jump_if_imm(Cmp::Eq, Reg::R4, 0, count);
+    asm.load(Size::Dw, Reg::R1, Reg::R10, stack::NETWORK_DUE_NS);
+    asm.load(Size::Dw, Reg::R2, Reg::R10, stack::NETWORK);
+    asm.store(Size::Dw, Reg::R2, network::FULL_NS, Reg::R1);
 }
 
 /// Takes from the limit in R1 what is kept for others.
