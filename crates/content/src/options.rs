@@ -10,7 +10,7 @@ pub struct Options {
     pub index: Vec<String>,
     /// List directories without an index file.
     pub listing: bool,
-    /// Follow symbolic links, but only inside the root.
+    /// Follow symbolic links that are relative, and do not leave the root on their way.
     pub follow_symlinks: bool,
     /// Serve names that begin with a dot.
     pub dotfiles: bool,

@@ -122,6 +122,12 @@ fn links_inside_the_root_are_followed_only_when_allowed() {
         assert!(is_not_found(&find(&mut site.store(uncached()), path, at(0))), "{path}");
         assert_eq!(body(&entry(&mut site.store(following()), path, at(0))), "inside");
     }
+    // These lead inside by a way that is not.
+    site.link("absolute", site.path("sub/in.txt"));
+    site.link("detour", "../root/sub/in.txt");
+    for path in ["/absolute", "/detour"] {
+        assert!(is_not_found(&find(&mut site.store(following()), path, at(0))), "{path}");
+    }
 }
 
 #[test]

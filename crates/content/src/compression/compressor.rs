@@ -125,10 +125,12 @@ impl Compressor {
         let has_room = state.waiting.len() < WAITING_MAX && !state.is_closed;
         if makes && has_room && state.pending.insert(id) {
             state.waiting.push_back(CompressionTask { id, plain: Arc::clone(plain) });
-            let has_worker = std::mem::replace(&mut state.is_worked_on, true);
+        }
+        if makes && !state.waiting.is_empty() && !state.is_worked_on {
+            state.is_worked_on = true;
             drop(state);
-            if !has_worker && !(self.start_worker)() {
-                // The next task tries again.
+            if !(self.start_worker)() {
+                // The next that asks tries again.
                 self.locked().is_worked_on = false;
             }
         }
@@ -223,16 +225,18 @@ mod tests {
     fn a_thread_is_started_when_there_is_a_task_and_none_works() {
         let started = Arc::new(AtomicU32::new(0));
         let (counter, plain) = (Arc::clone(&started), entry_of(&[b'a'; 5000]));
-        let start = move || counter.fetch_add(1, Ordering::Relaxed) != 1;
+        let start = move || !(1..=2).contains(&counter.fetch_add(1, Ordering::Relaxed));
         let compressor = Compressor::new(1 << 20, Box::new(start));
         let ask = |ino| compressor.ask(id(ino), None, &plain, true);
         let starts = || started.load(Ordering::Relaxed);
         assert!(ask(1).is_none() && ask(2).is_none());
         assert_eq!(starts(), 1);
         assert_eq!((work(&compressor, Level::Fast), compressor.next_task().is_none()), (2, true));
-        // The second cannot be started; the next task is an occasion for another.
-        assert!(ask(3).is_none() && ask(4).is_none() && ask(5).is_none());
+        // Two cannot be started. Asking again is an occasion for another, and so is another task.
+        assert!(ask(3).is_none() && ask(3).is_none());
         assert_eq!(starts(), 3);
+        assert!(ask(4).is_none() && ask(5).is_none());
+        assert_eq!(starts(), 4);
     }
 
     /// Carries out all tasks at a level; returns their number.

@@ -17,5 +17,5 @@ pub use exchange::{Exchange, ReplyPart};
 pub use fields::{
     VIA, depends_on_client, is_forwarded, keeps_fields, lines, lines_passed_on, max_forwards,
 };
-pub use reply::{ReplyFacts, is_left_out};
+pub use reply::{ReplyFacts, is_left_out, push_own};
 pub use request::RequestFacts;

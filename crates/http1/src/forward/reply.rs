@@ -20,8 +20,8 @@ pub struct ReplyFacts<'a> {
     /// Names of fields that no reply has, nor an interim one, nor its trailers: those of the other
     /// server are not passed on.
     pub removed: &'a [Box<[u8]>],
-    /// A Cache-Control line, ended by CRLF, in the place of the other server's, if the reply is no
-    /// error; empty for none.
+    /// A Cache-Control line, ended by CRLF, in the place of any other, if the reply is no error;
+    /// empty for none.
     pub cache_control: &'a [u8],
 }
 
@@ -38,6 +38,22 @@ impl ReplyFacts<'_> {
 pub fn is_left_out(name: &[u8], removed: &[Box<[u8]>], cache_control: &[u8]) -> bool {
     removed.iter().any(|each| name.eq_ignore_ascii_case(each))
         || !cache_control.is_empty() && name.eq_ignore_ascii_case(b"cache-control")
+}
+
+/// Appends our own field lines, each ended by CRLF: without the Server if the reply `has_server`,
+/// which is the one that made it (RFC 9110 section 10.2.4); and without a Cache-Control in whose
+/// place `cache_control` comes, unless that is empty.
+pub fn push_own(out: &mut Vec<u8>, fields: &[u8], has_server: bool, cache_control: &[u8]) {
+    if !has_server && cache_control.is_empty() {
+        return out.extend_from_slice(fields);
+    }
+    for line in fields.split_inclusive(|&byte| byte == b'\n') {
+        let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
+        let is_out = has_server && line.starts_with(b"Server:");
+        if !(is_out || is_left_out(name, &[], cache_control)) {
+            out.extend_from_slice(line);
+        }
+    }
 }
 
 /// A head that was parsed.
@@ -124,11 +140,7 @@ pub(super) fn write(
         out.extend_from_slice(facts.date);
     }
     push_via(out, facts.removed);
-    // The server is the one that made the reply (RFC 9110 section 10.2.4).
-    let ours = facts.fields.split_inclusive(|&byte| byte == b'\n');
-    for line in ours.filter(|line| !(has_server && line.starts_with(b"Server:"))) {
-        out.extend_from_slice(line);
-    }
+    push_own(out, facts.fields, has_server, cache_control);
     out.extend_from_slice(facts.more_fields);
     out.extend_from_slice(cache_control);
     match shown {
