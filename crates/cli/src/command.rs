@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_mangen::Man;
 
 use crate::{docs_table, lab, load, options, probe, stat, top, upgrade};
 
@@ -53,8 +54,13 @@ pub(crate) enum Task {
         /// Which shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page (troff)
-    Man,
+    /// Print a manual page (troff)
+    Man {
+        /// The subcommand that it is about, such as `serve` or `load scan`; without one it is about
+        /// all of the program
+        #[arg(value_name = "SUBCOMMAND")]
+        of: Vec<String>,
+    },
     /// Print one generated table of the documentation
     #[command(hide = true)]
     DocsTable {
@@ -77,4 +83,19 @@ pub(crate) fn one_sentence(error: &clap::Error) -> String {
     // A hint is a sentence of its own.
     let said = said.join(" ").replace(" tip: ", ". tip: ");
     format!("{} (see --help)", said.trim_start_matches("error: "))
+}
+
+/// Returns the manual page of a subcommand, or of the whole program.
+///
+/// # Errors
+/// A sentence: there is no such subcommand.
+pub(crate) fn manual_page(of: &[String]) -> Result<Man, String> {
+    // What only helps has no page of its own, and is named on none.
+    let mut all = Cli::command().disable_help_subcommand(true);
+    all.build();
+    let page = of.iter().try_fold(&all, |command, name| command.find_subcommand(name));
+    let page = page.filter(|command| !command.is_hide_set());
+    let page = page.ok_or_else(|| format!("there is no subcommand '{}'", of.join(" ")))?;
+    let source = format!("weir {}", env!("CARGO_PKG_VERSION"));
+    Ok(Man::new(page.clone()).source(source))
 }

@@ -11,6 +11,7 @@ mod show;
 mod site_tables;
 mod tables;
 
+use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -75,7 +76,7 @@ pub(crate) fn merge(
     merged.origins.by_environment = by_environment;
     merged.args.extend(args.into_iter().skip(2));
     // The command line alone was sound, so whatever is wrong now is the fault of the others.
-    Cli::command().try_get_matches_from(&merged.args).map_err(|error| {
+    let all = Cli::command().try_get_matches_from(&merged.args).map_err(|error| {
         let why = one_sentence(&error);
         let source = path.map_or("the environment".into(), |path| path.display().to_string());
         match merged.places.place_of(&why) {
@@ -83,7 +84,23 @@ pub(crate) fn merge(
             None => format!("{source}: {why}"),
         }
     })?;
+    let serve = all.subcommand_matches("serve").filter(|serve| !serve.get_flag(PRINT));
+    let root_from = serve.and_then(|serve| serve.value_source("root"));
+    if root_from == Some(ValueSource::DefaultValue) && works_in_top_directory() {
+        let file = path.map(|path| format!("{}: ", path.display())).unwrap_or_default();
+        return Err(format!("{file}{NO_ROOT}"));
+    }
     Ok(merged)
+}
+
+/// Error of a server that would serve all files of the machine because nothing says what to serve.
+const NO_ROOT: &str = "no root is named, and the working directory, which is served then, is /: \
+    name one by `weir serve DIR`, or by root = \"DIR\" in the file; an empty directory will do \
+    where every site has a root of its own";
+
+/// Returns whether the working directory is `/`, in which service managers start a server.
+fn works_in_top_directory() -> bool {
+    env::current_dir().is_ok_and(|directory| directory.parent().is_none())
 }
 
 /// Returns the options in force as a configuration file, if the command line asks for that.

@@ -61,9 +61,13 @@ pub(crate) fn of_routes(
     options: &ForwardOptions,
 ) -> Result<Forwarding, String> {
     let mut all = Forwarding::new(options);
+    // An error in another option names that one.
+    let of_option = |why: String| {
+        if why.starts_with("--") { why } else { format!("--upstream: {why}") }
+    };
     for (name, urls) in &named.upstream {
-        all.add_upstream(upstream(name, urls.split(','), &options.each)?)
-            .map_err(|why| format!("--upstream: {why}"))?;
+        let made = upstream(name, urls.split(','), &options.each);
+        made.and_then(|it| all.add_upstream(it)).map_err(of_option)?;
     }
     for table in &tables.upstreams {
         let upstream = upstream_of_table(table, &options.each)?;

@@ -29,13 +29,13 @@ mod upgrade;
 mod values;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use weir_server::{CountingAllocator, Predecessor};
 
-use command::{Cli, Task, one_sentence};
+use command::{Cli, Task, manual_page, one_sentence};
 use config_file::Merged;
 use print::{USAGE, print, say};
 
@@ -86,11 +86,14 @@ fn run(args: Vec<OsString>, predecessor: Option<Predecessor>) -> Result<ExitCode
         Task::Probe(options) => probe::probe(&options),
         Task::LabHolder { args } => Ok(weir_lab::testbed::holder_main(args)),
         Task::LabEnter { args } => Ok(weir_lab::testbed::enter_main(args)),
-        Task::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "weir", &mut io::stdout());
-            Ok(ExitCode::SUCCESS)
+        Task::Completions { shell } => print(|out| {
+            clap_complete::generate(shell, &mut Cli::command(), "weir", out);
+            Ok(())
+        }),
+        Task::Man { of } => {
+            let page = manual_page(&of)?;
+            print(|out| page.render(out))
         }
-        Task::Man => print(|out| clap_mangen::Man::new(Cli::command()).render(out)),
         Task::DocsTable { name } => print(|out| {
             let mut command = Cli::command();
             command.build();

@@ -32,8 +32,9 @@ use crate::sites;
 use crate::values::{OnOff, ns, saturated};
 use crate::{Cli, Task, one_sentence};
 
-/// An upstream that stands for those on a command line that is not known.
+/// Upstreams that stand for those on a command line that is not known: without TLS, and with it.
 const SOME_URL: &str = "http://127.0.0.1:80";
+const SOME_TLS_URL: &str = "https://127.0.0.1:443";
 
 /// Serves until told to stop.
 ///
@@ -46,7 +47,8 @@ pub(crate) fn serve(
 ) -> Result<ExitCode, String> {
     let outputs = Outputs::of(&options.server, predecessor)?;
     let configured = serve_configuration(options, tables)?;
-    let what = configured.config.root.display().to_string();
+    let root = configured.config.root.as_deref();
+    let what = root.map(|root| root.display().to_string()).unwrap_or_default();
     running::run(configured, &what, outputs, read_again)
 }
 
@@ -93,18 +95,21 @@ pub(crate) fn check_file(
     args.push(file.into());
     args.extend(upstream.map(OsString::from));
     let Checked { config, places, tables } =
-        checked(args, environment)?.ok_or("there is nothing to check")?;
+        checked(args, environment, upstream.is_some())?.ok_or("there is nothing to check")?;
     weir_server::check(&config).map_err(|it| places.locate_at(it.option, &it.why))?;
     let listen: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
     let listen = listen.join(", ");
-    let what = if options.proxy {
-        "stands in front of its upstreams".into()
-    } else {
-        check_root(&config.root).map_err(|why| places.locate_at("root", &why))?;
-        for SiteRoot { path, .. } in &config.site_roots {
-            check_root(path).map_err(|why| tables.locate_root(path, &why))?;
+    let what = match &config.root {
+        None => "stands in front of its upstreams".into(),
+        Some(root) => {
+            check_root(root).map_err(|why| places.locate_at("root", &why))?;
+            for SiteRoot { path, .. } in &config.site_roots {
+                check_root(path).map_err(|why| tables.locate_root(path, &why))?;
+            }
+            // A server that is started elsewhere serves another directory.
+            let absolute = std::path::absolute(root).unwrap_or_else(|_| root.clone());
+            format!("serves {}", absolute.display())
         }
-        format!("serves {}", config.root.display())
     };
     print_text(&format!("weir: {} is sound: {what} on {listen}\n", options.file.display()))
 }
@@ -121,7 +126,7 @@ fn check_root(root: &Path) -> Result<(), String> {
 /// A sentence, as the server would say it at its start.
 pub(crate) fn check(words: &[String]) -> Result<(), String> {
     let args = std::iter::once("weir").chain(words.iter().map(String::as_str));
-    checked(args.map(OsString::from).collect(), &[]).map(drop)
+    checked(args.map(OsString::from).collect(), &[], false).map(drop)
 }
 
 /// A configuration that is sound by itself, with the places of its options and its tables.
@@ -131,11 +136,19 @@ struct Checked {
     tables: Tables,
 }
 
-/// Returns the configuration of a command line; `None` if it is not one of a server.
-fn checked(args: Vec<OsString>, environment: &Environment) -> Result<Option<Checked>, String> {
+/// Returns the configuration of a command line; `None` if it is not one of a server. `stands_in`:
+/// whether its last word is [`SOME_URL`], in place of the upstreams.
+fn checked(
+    args: Vec<OsString>,
+    environment: &Environment,
+    stands_in: bool,
+) -> Result<Option<Checked>, String> {
     let matches =
         Cli::command().try_get_matches_from(&args).map_err(|error| one_sentence(&error))?;
-    let Merged { args, tables, places, .. } = config_file::merge(args, &matches, environment)?;
+    let Merged { mut args, tables, places, .. } = config_file::merge(args, &matches, environment)?;
+    if stands_in {
+        choose_stand_in(&mut args);
+    }
     let named = matches.subcommand().and_then(|(_, serve)| serve.value_source("mechanism"));
     let is_named = named == Some(ValueSource::CommandLine);
     let configured = configured(args, &tables).map_err(|why| places.locate(why))?;
@@ -145,6 +158,16 @@ fn checked(args: Vec<OsString>, environment: &Environment) -> Result<Option<Chec
         return Err(format!("--arch {} takes no mechanism", architecture.spelling));
     }
     Ok(Some(Checked { config, places, tables }))
+}
+
+/// Puts an upstream with TLS in the place of [`SOME_URL`], which is the last word, if an option is
+/// for such upstreams alone.
+fn choose_stand_in(args: &mut [OsString]) {
+    let Ok(Cli { task: Task::Proxy(options) }) = Cli::try_parse_from(&*args) else { return };
+    let is_for_tls = options.forward.each.first_of_tls().is_some();
+    if let Some(url) = args.last_mut().filter(|_| is_for_tls) {
+        *url = SOME_TLS_URL.into();
+    }
 }
 
 /// Returns the configuration of a whole command line; `None` if it is not one of a server.
@@ -167,7 +190,7 @@ fn serve_configuration(options: ServeOptions, tables: &Tables) -> Result<Fingerp
     fingerprint.add(&options);
     let ServeOptions { root, server, routes, forward, caching } = options;
     let forwarding = forwarding::of_routes(&routes, tables, &forward)?;
-    let config = server_configuration(server, root, forwarding, caching, tables)?;
+    let config = server_configuration(server, Some(root), forwarding, caching, tables)?;
     Ok(fingerprint.of(config))
 }
 
@@ -177,8 +200,7 @@ fn proxy_configuration(options: ProxyOptions) -> Result<Fingerprinted, String> {
     fingerprint.add(&options);
     let ProxyOptions { urls, forward, caching, server } = options;
     let forwarding = forwarding::of_proxy(&urls, &forward)?;
-    let config =
-        server_configuration(server, PathBuf::from("."), forwarding, caching, &Tables::default())?;
+    let config = server_configuration(server, None, forwarding, caching, &Tables::default())?;
     Ok(fingerprint.of(config))
 }
 
@@ -209,21 +231,21 @@ impl Write for Fingerprint {
 
 fn server_configuration(
     options: ServerOptions,
-    root: PathBuf,
+    root: Option<PathBuf>,
     forwarding: Forwarding,
     caching: CacheOptions,
     tables: &Tables,
 ) -> Result<Config, String> {
     let (strategy, types) = (strategy(&options)?, mime_types(&options)?);
     let (content, fields) = (content_options(&options, strategy.output), fields(&options.header));
-    let (cpus, error_pages) = (cpus(&options), read_pages(&types, &options.error_page)?);
+    let (cpus, error_pages) = (cpus(&options), own_pages(&types, &options)?);
     let (mechanism, mechanism_settings) = mechanism(&options)?;
     let (arch, arch_settings) = architecture(&options, &strategy)?;
     let (timeouts, policy) = (timeouts(&options), policy(&options, &strategy)?);
     check_forwarding(&forwarding, arch, &options.listen)?;
     let (tls, pages) = (acceptor(&options, arch)?, (&error_pages[..], &types));
     let tls_fields = [&fields[..], options.tls.fields().as_bytes()].concat();
-    let (site_root, added) = (site_root(&root, &content), [&fields[..], &tls_fields]);
+    let (site_root, added) = (site_root(root.as_deref(), &content), [&fields[..], &tls_fields]);
     let (sites, site_roots) = sites(&options, &forwarding, site_root, added, pages, tables)?;
     Ok(Config {
         arch,
@@ -278,10 +300,11 @@ fn server_configuration(
     })
 }
 
-/// Returns the server's own root, with what holds for directories there.
-fn site_root(path: &Path, content: &content::Options) -> SiteRoot {
+/// Returns the server's own root, with what holds for directories there; one without a path if it
+/// has none.
+fn site_root(path: Option<&Path>, content: &content::Options) -> SiteRoot {
     let (index, listing) = (content.index.clone(), content.listing);
-    SiteRoot { path: path.into(), index, listing }
+    SiteRoot { path: path.unwrap_or(Path::new("")).into(), index, listing }
 }
 
 /// Returns the path of a Unix socket, if an address is one.
@@ -546,6 +569,14 @@ fn mime_types(options: &ServerOptions) -> Result<content::MimeTypes, String> {
     types.with(&options.mime).map_err(of("--mime"))
 }
 
+/// Reads the pages for error statuses that options name.
+fn own_pages(
+    types: &content::MimeTypes,
+    options: &ServerOptions,
+) -> Result<Vec<ErrorPage>, String> {
+    read_pages(types, &options.error_page).map_err(|why| format!("--error-page: {why}"))
+}
+
 /// Reads pages for error statuses, which have types by their names.
 fn read_pages(
     types: &content::MimeTypes,
@@ -558,7 +589,7 @@ fn read_pages(
                 .parse()
                 .ok()
                 .filter(|code| (400..600).contains(code))
-                .ok_or_else(|| format!("error-page {code}: not an error status"))?;
+                .ok_or_else(|| format!("{code}: not an error status"))?;
             let body = files::read(path.as_ref()).map_err(|error| format!("{path}: {error}"))?;
             Ok(ErrorPage { code, content_type: types.content_type(path.as_bytes()), body })
         })
@@ -589,6 +620,18 @@ mod tests {
                 assert_eq!(checked.unwrap_or(Ok(())), Ok(()), "{}, server {}", entry.id, server.id);
             }
         }
+    }
+
+    #[test]
+    fn a_proxy_has_no_root() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let root = |line: &str| {
+            let Checked { config, .. } = checked(words(line), &[], false).unwrap().unwrap();
+            assert!(config.site_roots.is_empty(), "{line}");
+            config.root
+        };
+        assert_eq!(root("weir proxy http://127.0.0.1:80"), None);
+        assert_eq!(root("weir serve dir"), Some("dir".into()));
     }
 
     #[test]

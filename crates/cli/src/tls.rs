@@ -10,7 +10,7 @@ use weir_server::architecture::ArchitectureName;
 use weir_server::tls::{Acceptor, CertificateFiles, Settings};
 use weir_server::{Address, files};
 
-use crate::values::{self, OnOff};
+use crate::values::{self, OnOff, with_option};
 
 /// TLS on the addresses that begin with https://.
 #[derive(Debug, Args)]
@@ -83,8 +83,20 @@ impl TlsOptions {
             self_signed: if makes { names(listen) } else { Vec::new() },
             client_ca: self.tls_client_ca.clone(),
         };
-        let acceptor = Acceptor::new(settings, files::open).map_err(|error| error.to_string())?;
+        let acceptor = Acceptor::new(settings, files::open);
+        let acceptor = acceptor.map_err(|error| self.blame(error.to_string()))?;
         Ok(Some(Arc::new(acceptor)))
+    }
+
+    /// Puts the option before an error in one of its files.
+    fn blame(&self, error: String) -> String {
+        let options = [
+            ("--tls-cert", &self.tls_cert[..]),
+            ("--tls-key", &self.tls_key[..]),
+            ("--tls-ocsp", &self.tls_ocsp[..]),
+            ("--tls-client-ca", self.tls_client_ca.as_slice()),
+        ];
+        with_option(error, &options)
     }
 
     /// Returns the field lines that replies over TLS have besides the others.

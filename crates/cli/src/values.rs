@@ -1,6 +1,8 @@
-//! Parsers for values on the command line: sizes, durations, lists. Pure.
+//! Parsers for values on the command line: sizes, durations, lists; and errors in what a value
+//! names. Pure.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -220,6 +222,16 @@ pub(crate) fn user(text: &str) -> Result<UserName, String> {
         return Err("a user is NAME or NAME:GROUP".into());
     }
     Ok(UserName { user: user.into(), group: group.map(Into::into) })
+}
+
+/// Puts the option before an error that begins with the path of one of its files, so that the
+/// option's place is found.
+pub(crate) fn with_option(error: String, options: &[(&str, &[PathBuf])]) -> String {
+    let is_of = |path: &PathBuf| error.starts_with(&format!("{}: ", path.display()));
+    match options.iter().find(|(_, files)| files.iter().any(is_of)) {
+        Some((option, _)) => format!("{option}: {error}"),
+        None => error,
+    }
 }
 
 #[cfg(test)]

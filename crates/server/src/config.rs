@@ -177,8 +177,8 @@ pub enum MemoryLimit {
 /// Complete description of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Directory served.
-    pub root: PathBuf,
+    /// Directory served; `None` for a proxy, which serves no file.
+    pub root: Option<PathBuf>,
     /// Addresses to listen on; ignored when sockets were inherited.
     pub listen: Vec<Address>,
     /// Certificates, for the addresses with TLS; `None` without one.

@@ -66,7 +66,8 @@ impl Confinement {
             Sandbox::new(task, needs, reach, support).map_err(|error| unprepared(&error))
         };
         let none = Needs::default();
-        let of_log = Needs { asks: needs.asks, ..none };
+        let of_log = Needs { asks: needs.asks, tells_loggers: tells_loggers(config), ..none };
+        let of_check = Needs { forwards_to_unix: needs.forwards_to_unix, ..none };
         // Landlock would hide the children, which are confined by other rules, from who counts
         // their descriptors.
         let landlock = if needs.forks { 0 } else { support.landlock };
@@ -76,7 +77,7 @@ impl Confinement {
         Ok(Self(Some(Arc::new(Parts {
             serve: of(Task::Serve, needs, &serving)?,
             log: of(Task::Log, of_log, &logging)?,
-            check: of(Task::Check, none, &ports)?,
+            check: of(Task::Check, of_check, &ports)?,
             observe,
         }))))
     }
@@ -173,7 +174,7 @@ pub fn gap(config: &Config) -> Option<String> {
 
 /// Returns what those who serve reach.
 fn serving(config: &Config) -> Reach {
-    let roots = std::iter::once(&config.root).chain(config.site_roots.iter().map(|it| &it.path));
+    let roots = config.root.iter().chain(config.site_roots.iter().map(|it| &it.path));
     let mut reach = Reach {
         read: roots.cloned().chain([OWN_THREADS.into()]).collect(),
         write: Vec::new(),
@@ -188,11 +189,20 @@ fn serving(config: &Config) -> Reach {
     reach
 }
 
+/// Returns where the logs are written.
+fn log_targets(config: &Config) -> impl Iterator<Item = &LogTarget> {
+    let access = config.access_log.as_ref().map(|log| &log.target);
+    access.into_iter().chain([&config.errors.options().target])
+}
+
+/// Returns whether a log is written to one of the system's loggers.
+fn tells_loggers(config: &Config) -> bool {
+    log_targets(config).any(|target| matches!(target, LogTarget::Syslog(_) | LogTarget::Journal(_)))
+}
+
 /// Returns what the writers of the logs reach.
 fn logging(config: &Config) -> Reach {
-    let access = config.access_log.as_ref().map(|log| &log.target);
-    let targets = access.into_iter().chain([&config.errors.options().target]);
-    let write = targets.flat_map(|target| match target {
+    let write = log_targets(config).flat_map(|target| match target {
         LogTarget::File(path) if is_special(path) => vec![path.clone()],
         LogTarget::File(path) => folders(path),
         _ => Vec::new(),
@@ -231,10 +241,14 @@ fn needs(config: &Config) -> Needs {
     let has_rings = config.arch.row().takes_mechanism && OF_RINGS.contains(&config.mechanism);
     let rings = has_rings || config.arch == ArchitectureName::Ring;
     let forks = config.arch == ArchitectureName::Processes;
+    let mut servers = config.upstreams.iter().flat_map(|upstream| &upstream.servers);
+    let is_unix = |address: &UpstreamAddress| matches!(address, UpstreamAddress::Unix(_));
     Needs {
         forwards: !config.upstreams.is_empty(),
+        forwards_to_unix: servers.any(|server| is_unix(&server.address)),
         rings,
         logs: forks,
+        tells_loggers: forks && tells_loggers(config),
         asks: privileged::is_there(),
         opens_rings: rings,
         forks,

@@ -703,7 +703,12 @@ impl Server {
         tls.reload().map_err(|error| Error(error.to_string()))
     }
 
+    /// Reads the certificates again if their files have changed, and forgets the keys of session
+    /// tickets that have passed.
     fn reload_changed_certificates(&self) {
+        if let Some(tls) = &self.config.tls {
+            tls.forget_passed_keys();
+        }
         match self.config.tls.as_ref().and_then(|tls| tls.reload_if_changed()) {
             None => {}
             // Child processes have certificates of their own.

@@ -61,6 +61,10 @@ pub(crate) fn change(config: &Config, addresses: &[Address]) -> Result<(), Error
     };
     let duties = Duties { logs: logs(config), rules: syn_filter::rules(config), support };
     privileged::start(duties).map_err(|error| failed(&error))?;
+    if let Some(tls) = &config.tls {
+        // That process keeps what it was forked with for ever, and no key may be found from it.
+        tls.renew_ticket_keys().map_err(|error| Error(format!("--user: {error}")))?;
+    }
     let of_loops = addresses.iter().filter_map(|address| match address {
         Address::Unix(path) => Some(&**path),
         Address::Tcp(_) | Address::Tls(_) => None,

@@ -1,4 +1,5 @@
-//! Child processes: fork(2), waitpid(2), and a message channel between parent and child.
+//! Child processes: fork(2), waitpid(2), a message channel between parent and child, and a pipe
+//! that tells of the end of all who have it.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -7,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, WaitOptions, WaitStatus};
 
 use crate::process::{Usage, threads};
@@ -166,6 +168,16 @@ pub fn channel() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
+/// Creates a pipe that tells when processes have ended: they inherit the second descriptor, and
+/// once the last of them has ended, or closed it, poll(2) reports POLLHUP at the first. A poll(2)
+/// for no events does not see bytes that one of them writes.
+///
+/// # Errors
+/// EMFILE, ENFILE: pipe2(2).
+pub fn lifeline() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?)
+}
+
 /// Sends a message; waits for space only if `waits` is set.
 ///
 /// # Errors
@@ -193,6 +205,7 @@ pub fn receive(line: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<usi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::poll::{POLLHUP, PollFd, poll};
     use rustix::process::{Signal, kill_process};
     use std::os::fd::AsFd;
     use std::process::Command;
@@ -224,6 +237,23 @@ mod tests {
         assert_eq!(end, Some(0));
         let error = send(other.as_fd(), b"e", false).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_lifeline_hangs_up_when_its_last_copy_is_closed_and_not_for_bytes() {
+        let (here, there) = lifeline().unwrap();
+        let other = there.try_clone().unwrap();
+        let hangs_up = |wait_ms| {
+            let mut entry = [PollFd { fd: here.as_raw_fd(), events: 0, revents: 0 }];
+            poll(&mut entry, Some(Duration::from_millis(wait_ms))).unwrap();
+            entry[0].revents == POLLHUP
+        };
+        drop(there);
+        rustix::io::write(&other, b"a").unwrap();
+        assert!(!hangs_up(0));
+        drop(other);
+        // Until its exec, a process that another test starts has the end too.
+        assert!((0..10_000).any(|_| hangs_up(1)));
     }
 
     #[test]

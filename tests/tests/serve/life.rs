@@ -593,4 +593,45 @@ mod configuration {
         assert_eq!(version.status.code(), Some(0));
         assert!(version.stdout.starts_with("weir "), "{}", version.stdout);
     }
+
+    #[test]
+    fn every_subcommand_has_a_manual_page_with_its_options() {
+        let page = |words: &[&str]| {
+            let stopped = run(Command::new(WEIR).arg("man").args(words));
+            assert_eq!(stopped.status.code(), Some(0), "{words:?}: {}", stopped.stderr);
+            stopped.stdout.replace("\\-", "-")
+        };
+        let named = |page: &str, above: &str| -> Vec<String> {
+            let lines = page.lines().filter_map(|line| line.strip_suffix("(1)"));
+            lines.filter_map(|line| line.strip_prefix(above).map(str::to_owned)).collect()
+        };
+        let all = page(&[]);
+        let subcommands = named(&all, "weir-");
+        for wanted in ["serve", "proxy", "load", "lab", "man"] {
+            assert!(subcommands.iter().any(|name| name == wanted), "{wanted}: {subcommands:?}");
+        }
+        for name in &subcommands {
+            let own = page(&[name.as_str()]);
+            assert!(own.contains(&format!(".TH weir-{name} 1 ")), "{name}: {own}");
+            for below in named(&own, &format!("weir-{name}-")) {
+                assert!(page(&[name.as_str(), &below]).contains("--help"), "{name} {below}");
+            }
+        }
+        assert!(page(&["serve"]).contains("--accept-limit"));
+        let wrong = run(Command::new(WEIR).args(["man", "nothing"]));
+        assert_eq!(wrong.status.code(), Some(2));
+        says_one_sentence(&wrong, "nothing");
+    }
+
+    #[test]
+    fn what_cannot_be_printed_is_one_sentence() {
+        for words in [&["man"][..], &["completions", "bash"], &["completions", "zsh"]] {
+            let full = fs::File::options().write(true).open("/dev/full").unwrap();
+            let output = Command::new(WEIR).args(words).stdout(full).output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+            assert_eq!(said.lines().count(), 1, "{words:?}: {said}");
+            assert!(said.starts_with("weir: cannot print: "), "{words:?}: {said}");
+        }
+    }
 }

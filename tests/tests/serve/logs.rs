@@ -97,24 +97,29 @@ fn a_wrong_format_is_refused_in_a_sentence() {
     assert!(stopped.stderr.contains("remot") && stopped.stderr.contains("user_agent"));
 }
 
-/// Serves a request to a log at a socket of this name, and returns what the socket is sent.
-fn sent_to(root: &Root, prefix: &str) -> String {
+/// Serves a request with this User-Agent to a log at a socket of this name, and returns what the
+/// socket is sent.
+fn sent_to(root: &Root, prefix: &str, agent: &[u8]) -> String {
     let path = root.outside().join("socket");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let target = format!("{prefix}:{}", path.display());
     let server = Server::start(WEIR, &["--access-log", &target], root);
-    server.get_with("/hello.txt", &["User-Agent: x"]);
+    let mut client = server.connect();
+    let head = b"GET /hello.txt HTTP/1.1\r\nHost: test.example\r\nUser-Agent: ";
+    client.send([&head[..], agent, b"\r\n\r\n"].concat());
+    assert_eq!(client.reply().status, 200);
     let stats = server.stop_cleanly().stats();
     assert_eq!(stats["total"]["log_lines"].as_u64(), Some(1), "{stats}");
-    let mut datagram = [0; 4096];
+    assert_eq!(stats["total"]["log_lines_lost"].as_u64(), Some(0), "{stats}");
+    let mut datagram = vec![0; 1 << 20];
     let len = socket.recv(&mut datagram).unwrap();
     String::from_utf8(datagram[..len].to_vec()).unwrap()
 }
 
 #[test]
 fn the_systems_logger_gets_a_message_of_rfc_5424_for_each_line() {
-    let message = sent_to(&Root::with_hello(), "syslog");
+    let message = sent_to(&Root::with_hello(), "syslog", b"x");
     let words: Vec<_> = message.splitn(8, ' ').collect();
     let [head, time, _host, app, process, kind, data, line] = words[..] else {
         unreachable!("{message}")
@@ -126,7 +131,7 @@ fn the_systems_logger_gets_a_message_of_rfc_5424_for_each_line() {
 
 #[test]
 fn journald_gets_an_entry_with_fields_for_each_line() {
-    let entry = sent_to(&Root::with_hello(), "journald");
+    let entry = sent_to(&Root::with_hello(), "journald", b"x");
     let value = |name: &str| {
         let mut values =
             entry.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
@@ -137,6 +142,15 @@ fn journald_gets_an_entry_with_fields_for_each_line() {
     assert_eq!(value("WEIR_REQUEST"), "GET /hello.txt HTTP/1.1");
     assert_eq!((value("WEIR_STATUS"), value("WEIR_USER_AGENT")), ("200", "x"));
     assert!(entry.lines().all(|line| line.contains('=')), "{entry}");
+}
+
+#[test]
+fn a_client_cannot_make_its_entry_too_large_to_be_sent() {
+    for prefix in ["syslog", "journald"] {
+        let message = sent_to(&Root::with_hello(), prefix, &[0xff; 60_000]);
+        assert!(message.contains("\\xff\\xff...\""), "{prefix}: {}", message.len());
+        assert!(message.contains("\"GET /hello.txt HTTP/1.1\" 200 5 "), "{prefix}");
+    }
 }
 
 /// Makes a pipe with a name.
@@ -276,15 +290,32 @@ fn fail2ban_finds_the_failures_and_nobody_else() {
     assert_eq!(status("/hello.txt", &[&agent, &referer, EVE]), 200);
     assert_eq!(status("/hello.txt?\\\"\"%20401%200%20\"", &[WRONG]), 200);
     let mut client = server.connect();
-    client.send("192.0.2.9 - eve [x] \"GET\" 401 0 \"\r\n\r\n");
+    let malformed = "192.0.2.9 - eve [x] \"GET\" 401 0 \"\r\n\r\n";
+    client.send(malformed);
     assert_eq!(client.reply().status, 400);
     server.stop_cleanly();
+    // Whose it is that a proxy passes on is in the head, and that was not read.
+    let proxied = root.outside().join("proxied.log");
+    let options = ["--trusted-proxy", "127.0.0.1", "--access-log", proxied.to_str().unwrap()];
+    let server = Server::start(WEIR, &options, &root);
+    let mut client = server.connect();
+    client.send(malformed);
+    assert_eq!(client.reply().status, 400);
+    server.stop_cleanly();
+    let of_proxy = fs::read_to_string(&proxied).unwrap();
+    assert!(of_proxy.starts_with("- - - ["), "{of_proxy}");
+    assert_eq!(matched("weir-malformed", &of_proxy), [""; 0], "{of_proxy}");
     let text = fs::read_to_string(&log).unwrap();
     assert_eq!(matched("weir-auth", &text), ["127.0.0.1"; 2], "{text}");
     assert_eq!(matched("weir-malformed", &text), ["127.0.0.1"], "{text}");
     assert_eq!(matched("weir-limit", &text), [""; 0], "{text}");
-    for (name, count) in [("weir-auth", 2), ("weir-malformed", 1), ("weir-limit", 0)] {
-        match matched_by_fail2ban(name, &log) {
+    for (name, log, count) in [
+        ("weir-auth", &log, 2),
+        ("weir-malformed", &log, 1),
+        ("weir-malformed", &proxied, 0),
+        ("weir-limit", &log, 0),
+    ] {
+        match matched_by_fail2ban(name, log) {
             None => eprintln!("skipped: fail2ban is not there"),
             Some(said) => assert!(said.contains(&format!(" {count} matched")), "{said}: {text}"),
         }

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use seccompiler::{SeccompAction, SeccompFilter};
 use weir_sys::sandbox::Support;
@@ -82,7 +82,9 @@ fn without_the_sandbox_an_intruder_can() {
     for name in ["read", "write", "unlink", "fork"] {
         assert_eq!(tried(&server, name, &file), "done", "{name}");
     }
-    for name in ["connect", "mptcp", "sendto", "sendmsg"] {
+    for name in
+        ["connect", "mptcp", "sendto", "sendmsg", "smc", "unix", "datagram", "affinity", "idle"]
+    {
         let outcome = tried(&server, name, &file);
         assert!(!is_refusal(&outcome), "{name}: {outcome}");
     }
@@ -147,6 +149,27 @@ fn a_proxy_connects_to_its_upstreams_and_to_nothing_else(setup: &Setup) {
     }
     assert_eq!(server.get("/app").text(), "hi");
     server.stop_cleanly();
+}
+
+#[test]
+fn a_proxy_opens_no_directory_and_a_server_opens_its_root() {
+    let origin = Origin::start(|_| b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi".to_vec());
+    let root = Root::with_hello();
+    let script = format!("cd '{}' && exec \"$@\"", root.path().display());
+    let (url, real) = (origin.url(), root.path().canonicalize().unwrap());
+    let has_open = |server: &Server| {
+        let mut fds = fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap().flatten();
+        fds.any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == real))
+    };
+    for (task, target, opens) in
+        [(&["proxy", &url][..], "/", false), (&["serve"], "/hello.txt", true)]
+    {
+        let arguments = [&[WEIR][..], task, &["--listen", "127.0.0.1:0"]].concat();
+        let server = Server::start_in_shell(&script, Stdio::null(), &arguments);
+        assert_eq!(server.get(target).status, 200, "{task:?}");
+        assert_eq!(has_open(&server), opens, "{task:?}");
+        server.stop_cleanly();
+    }
 }
 
 /// Returns whether Landlock confines connections, which it does from Linux 6.7 on.

@@ -342,6 +342,54 @@ mod processes {
         assert!(!children_of(master).contains(&children[0]));
     }
 
+    /// Has a child misuse its channels in a way that it outlives.
+    fn misuse(server: &Server, way: &str) {
+        assert_eq!(server.get(&format!("/.weir/try/{way}/")).text(), "done", "{way}");
+    }
+
+    #[test]
+    fn a_child_has_nothing_to_say_in_the_name_of_its_master() {
+        let root = Root::with_hello();
+        let options = ["--arch-option", "pool=2", "--bench-endpoints"];
+        let server = serve("processes", &options, &root);
+        misuse(&server, "forge");
+        get_and_close(&server);
+        let stopped = server.stop_cleanly();
+        assert!(!stopped.stderr.contains("has died"), "{}", stopped.stderr);
+        assert_eq!(counted(&stopped, "requests"), 2);
+    }
+
+    #[test]
+    fn a_child_that_reports_its_end_untold_is_replaced() {
+        let root = Root::with_hello();
+        let options = ["--arch-option", "pool=2", "--bench-endpoints"];
+        let server = serve("processes", &options, &root);
+        let (master, children) = master_and_children(&server);
+        let mut client = server.connect();
+        client.send(request("GET", "/.weir/try/resign/", &[]));
+        assert!(client.is_closed());
+        until("it was replaced", || {
+            let now = children_of(master);
+            now.len() == 2 && now.iter().any(|child| !children.contains(child))
+        });
+        get_and_close(&server);
+        assert_eq!(counted(&server.stop_cleanly(), "children_lost"), 1);
+    }
+
+    #[test]
+    fn a_master_sleeps_though_a_child_has_closed_its_channel() {
+        let root = Root::with_hello();
+        let options = ["--arch-option", "pool=2", "--bench-endpoints"];
+        let server = serve("processes", &options, &root);
+        misuse(&server, "hush");
+        let status = format!("/proc/{}/status", master_and_children(&server).0);
+        until("the master slept", || {
+            std::fs::read_to_string(&status).is_ok_and(|status| status.contains("State:\tS"))
+        });
+        // What a child reports at its end is lost.
+        server.stop();
+    }
+
     #[test]
     fn no_process_outlives_the_main_process() {
         let root = Root::with_hello();

@@ -6,7 +6,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, geteuid};
 use weir_sys::user::User;
@@ -266,6 +266,39 @@ fn successors_are_the_user_too_and_have_the_filter_the_configuration_and_the_log
     succeed(Signal::HUP, 1);
     succeed(Signal::USR2, 2);
     until("all three lines are in one file", || lines(&log) == 3);
+    stop_cleanly(server);
+    until("nobody keeps the privileges", || keeper(&root).is_none());
+}
+
+#[test]
+fn root_finds_the_successors_of_a_server_that_is_another_user() {
+    if !is_possible() {
+        return;
+    }
+    let (root, _) = site();
+    // The user has to reach the program that an upgrade starts.
+    let program = root.outside().join("weir");
+    copy_program(WEIR, &program);
+    let options = ["--user", "nobody", "--workers", "1", "--listen", "127.0.0.1:0"];
+    let start = [program.to_str().unwrap(), "serve", root.path().to_str().unwrap()];
+    // Both look where a user's files of statistics are by default.
+    let script = "unset WEIR_RUN_DIR XDG_RUNTIME_DIR && exec \"$@\"";
+    let arguments = [&start[..], &options].concat();
+    let server = Server::start_in_shell(script, Stdio::null(), &arguments);
+    let first = server.id().to_string();
+    let ask = |task: &str| {
+        let mut command = Command::new(WEIR);
+        command.env_remove("WEIR_RUN_DIR").env_remove("XDG_RUNTIME_DIR");
+        let stopped = run(command.args([task, &first]));
+        assert_eq!(stopped.status.code(), Some(0), "{task}: {}", stopped.stderr);
+        stopped.stdout
+    };
+    for _ in 0..2 {
+        let said = ask("upgrade");
+        let next: u32 = said.split_whitespace().find_map(|word| word.parse().ok()).unwrap();
+        until("it is the one", || ask("stat").contains(&format!(", process {next}, ")));
+    }
+    assert_eq!(server.get("/hello.txt").text(), "hello");
     stop_cleanly(server);
     until("nobody keeps the privileges", || keeper(&root).is_none());
 }

@@ -85,8 +85,8 @@ fn data(root: &Path, release: &Release) -> Result<Vec<PackedFile>> {
     }
     for (path, text) in &release.pages {
         let file = match path.rsplit('/').next() {
-            Some("weir.1") => {
-                PackedFile::text("usr/share/man/man1/weir.1.gz", gz(text.as_bytes())?)
+            Some(page) if page.ends_with(".1") => {
+                PackedFile::text(&format!("usr/share/man/man1/{page}.gz"), gz(text.as_bytes())?)
             }
             Some("weir.bash") => {
                 PackedFile::text("usr/share/bash-completion/completions/weir", text.clone())
@@ -196,7 +196,9 @@ mod tests {
             time_s: 7,
             sbom: "{}".to_owned(),
             program: b"GLIBC_2.36\0".to_vec(),
-            pages: vec![("man/weir.1".to_owned(), ".TH weir 1\n".to_owned())],
+            pages: ["weir.1", "weir-serve.1"]
+                .map(|page| (format!("man/{page}"), format!(".TH {page}\n")))
+                .to_vec(),
         };
         let root = tree::root();
         let bytes = make(&root, &release, "amd64").unwrap();
@@ -211,6 +213,10 @@ mod tests {
         assert!(control.contains("Version: 1.2.3\n") && control.contains("libc6 (>= 2.36)"));
         assert!(control.contains("Installed-Size: 2\n"));
         let files = data(&root, &release).unwrap();
+        for (path, _) in &release.pages {
+            let installed = format!("usr/share/man/man1/{}.gz", path.trim_start_matches("man/"));
+            assert!(files.iter().any(|file| file.path == installed), "{installed}");
+        }
         for conffile in CONFFILES {
             assert!(files.iter().any(|file| format!("/{}", file.path) == conffile), "{conffile}");
         }

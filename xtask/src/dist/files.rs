@@ -1,4 +1,4 @@
-//! Files of a package, and those that the program makes itself: its manual page, its completions.
+//! Files of a package, and those that the program makes itself: its manual pages, its completions.
 
 use std::fs;
 use std::path::Path;
@@ -48,18 +48,47 @@ impl PackedFile {
 pub(super) const SHELLS: [(&str, &str); 3] =
     [("bash", "weir.bash"), ("zsh", "_weir"), ("fish", "weir.fish")];
 
-/// Has the program print its manual page and its completions.
+/// Has the program print its manual pages and its completions.
 pub(super) fn generated(program: &Path) -> Result<Vec<(String, String)>> {
     let print = |arguments: &[&str]| {
         let mut command = Command::new(program);
         command.args(arguments);
         output(command)
     };
-    let mut pages = vec![("man/weir.1".to_owned(), print(&["man"])?)];
+    let mut pages = manual(&print)?;
     for (shell, name) in SHELLS {
         pages.push((format!("completions/{name}"), print(&["completions", shell])?));
     }
     Ok(pages)
+}
+
+/// Collects the page of the program, and those that a page names. `print`: what the program prints
+/// for some arguments.
+fn manual(print: &dyn Fn(&[&str]) -> Result<String>) -> Result<Vec<(String, String)>> {
+    let mut pages = Vec::new();
+    let mut subcommands: Vec<Vec<String>> = vec![Vec::new()];
+    while let Some(words) = subcommands.pop() {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let text = print(&[&["man"][..], &words].concat())?;
+        let name = [&["weir"][..], &words].concat().join("-");
+        for below in named(&text, &name) {
+            subcommands.push(words.iter().copied().chain([&*below]).map(str::to_owned).collect());
+        }
+        pages.push((format!("man/{name}.1"), text));
+    }
+    Ok(pages)
+}
+
+/// Returns the subcommands whose pages a page names, as `weir-load(1)` on a line of its own.
+fn named(page: &str, name: &str) -> Vec<String> {
+    // The sign is escaped: groff_char(7).
+    let lines = page.lines().map(|line| line.replace("\\-", "-"));
+    lines
+        .filter_map(|line| {
+            let below = line.strip_suffix("(1)")?.strip_prefix(name)?.strip_prefix('-')?;
+            (!below.contains(' ')).then(|| below.to_owned())
+        })
+        .collect()
 }
 
 /// Runs a command and returns what it prints.
@@ -74,4 +103,28 @@ pub(super) fn output(mut command: Command) -> Result<String> {
 /// Formats bytes as hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_that_a_page_names_is_made() {
+        let print = |arguments: &[&str]| {
+            let text = match arguments {
+                ["man"] => ".TP\nweir\\-load(1)\nLoad it\n.TP\nweir\\-dry\\-run(1)\n",
+                ["man", "load"] => ".TP\nweir\\-load\\-scan(1)\nsee socket(1)\n",
+                ["man", "dry-run"] | ["man", "load", "scan"] => "weir\\-load(1) has it\n",
+                others => bail!("{others:?}"),
+            };
+            Ok(text.to_owned())
+        };
+        let pages = manual(&print).unwrap();
+        let mut names: Vec<_> = pages.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        let expected =
+            ["man/weir-dry-run.1", "man/weir-load-scan.1", "man/weir-load.1", "man/weir.1"];
+        assert_eq!(names, expected);
+    }
 }

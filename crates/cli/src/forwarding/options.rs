@@ -1,5 +1,6 @@
 //! The options that say which requests are forwarded, to which servers, and how many at a time.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -181,7 +182,7 @@ pub(crate) struct UpstreamOptions {
 
 impl UpstreamOptions {
     /// Returns the first option that was given and is for servers with https://.
-    pub(super) fn first_of_tls(&self) -> Option<&'static str> {
+    pub(crate) fn first_of_tls(&self) -> Option<&'static str> {
         let all = [
             ("--upstream-ca", self.upstream_ca.is_some()),
             ("--upstream-name", self.upstream_name.is_some()),
@@ -251,12 +252,48 @@ fn high_priority(text: &str) -> Result<HighPriority, String> {
     Ok(HighPriority { host, path: path.to_owned() })
 }
 
+/// Parses a network, or an address.
 pub(crate) fn network(text: &str) -> Result<IpNet, String> {
-    let address = || text.parse().map(|address: std::net::IpAddr| IpNet::from(address));
-    text.parse().or_else(|_| address()).map_err(|_| "a network is ADDRESS/BITS".into())
+    let address = || text.parse().map(|address: IpAddr| IpNet::from(address));
+    let network = text.parse().or_else(|_| address()).map_err(|_| "a network is ADDRESS/BITS")?;
+    Ok(canonical(network))
 }
+
+/// Returns a network of IPv4 addresses that are mapped to IPv6 (RFC 4291 section 2.5.5.2) as one of
+/// IPv4, as which clients are looked for; any other as it is.
+fn canonical(network: IpNet) -> IpNet {
+    let IpNet::V6(mapped) = network else { return network };
+    match (mapped.addr().to_canonical(), mapped.prefix_len().checked_sub(MAPPED_BITS)) {
+        (address @ IpAddr::V4(_), Some(bits)) => IpNet::new(address, bits).unwrap_or(network),
+        _ => network,
+    }
+}
+
+/// Bits that all mapped addresses have in common.
+const MAPPED_BITS: u8 = 96;
 
 fn health_path(text: &str) -> Result<String, String> {
     let is_target = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_target.then(|| text.to_owned()).ok_or_else(|| "a path begins with / and has no space".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_of_mapped_addresses_is_one_of_ipv4() {
+        for (text, expected) in [
+            ("::ffff:203.0.113.9", "203.0.113.9/32"),
+            ("::ffff:203.0.113.0/120", "203.0.113.0/24"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+            ("::ffff:0:0/95", "::ffff:0:0/95"),
+            ("203.0.113.9", "203.0.113.9/32"),
+            ("2001:db8::/32", "2001:db8::/32"),
+            ("2001:db8::1", "2001:db8::1/128"),
+        ] {
+            assert_eq!(network(text), Ok(expected.parse().unwrap()), "{text}");
+        }
+        assert!(network("203.0.113.9/33").is_err() && network("a").is_err());
+    }
 }

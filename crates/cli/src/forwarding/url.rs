@@ -7,7 +7,7 @@ use weir_server::tls::client::{ClientSettings, Connector};
 use weir_server::{UpstreamAddress, UpstreamServer, files};
 
 use super::options::UpstreamOptions;
-use crate::values::OnOff;
+use crate::values::{OnOff, with_option};
 
 /// Reads the URL of a server, and finds its address; the options are those of TLS with it.
 ///
@@ -58,7 +58,13 @@ fn connector(name: &str, options: &UpstreamOptions) -> Result<Arc<Connector>, St
         identity,
         accepts_any: options.upstream_insecure == OnOff::On,
     };
-    Connector::new(settings, files::open).map(Arc::new).map_err(|error| error.to_string())
+    let files = [
+        ("--upstream-ca", options.upstream_ca.as_slice()),
+        ("--upstream-cert", options.upstream_cert.as_slice()),
+        ("--upstream-key", options.upstream_key.as_slice()),
+    ];
+    let connector = Connector::new(settings, files::open);
+    connector.map(Arc::new).map_err(|error| with_option(error.to_string(), &files))
 }
 
 #[cfg(test)]

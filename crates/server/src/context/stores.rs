@@ -1,4 +1,5 @@
-//! The content that a worker serves: a store for the server's root, and one for each root of sites.
+//! The content that a worker serves: a store for the server's root, if it has one, and one for each
+//! root of sites.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::config::{Config, Error, SiteRoot};
 /// Stores by the number of their root.
 #[derive(Debug)]
 pub(crate) struct Stores {
-    main: Store,
+    main: Option<Store>,
     of_sites: Vec<Store>,
 }
 
@@ -39,31 +40,41 @@ impl Stores {
             open(&root.path, Options { index, listing, ..config.content.clone() })
         };
         let of_sites = config.site_roots.iter().map(of_site).collect::<Result<_, _>>()?;
-        Ok(Self { main: open(&config.root, config.content.clone())?, of_sites })
+        let main = config.root.as_ref().map(|root| open(root, config.content.clone()));
+        Ok(Self { main: main.transpose()?, of_sites })
     }
 
-    /// Returns the store of a root: 0 is that of the server.
+    /// Returns the store of a root: 0 is that of the server; `None` if there is no such root.
     #[inline]
-    pub(crate) fn of(&mut self, root: usize) -> &mut Store {
-        let of_site = root.checked_sub(1).and_then(|index| self.of_sites.get_mut(index));
-        of_site.unwrap_or(&mut self.main)
+    pub(crate) fn of(&mut self, root: usize) -> Option<&mut Store> {
+        match root.checked_sub(1) {
+            Some(index) => self.of_sites.get_mut(index),
+            None => self.main.as_mut(),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Store> {
+        self.main.iter().chain(&self.of_sites)
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Store> {
+        self.main.iter_mut().chain(&mut self.of_sites)
     }
 
     /// Closes the cached open files, except those still being sent.
     pub(crate) fn release_descriptors(&mut self) {
-        self.main.release_descriptors();
-        self.of_sites.iter_mut().for_each(Store::release_descriptors);
+        self.all_mut().for_each(Store::release_descriptors);
     }
 
     /// Returns the memory that caches hold, bytes.
     pub(crate) fn kept_bytes(&self) -> u64 {
         let of = |store: &Store| store.memory_bytes() + store.form_counts().held_bytes;
-        of(&self.main) + self.of_sites.iter().map(of).sum::<u64>()
+        self.all().map(of).sum()
     }
 
     /// Has caches give back at least `bytes` together, or all that they hold.
     pub(crate) fn give_back(&mut self, mut bytes: u64) {
-        for store in std::iter::once(&mut self.main).chain(&mut self.of_sites) {
+        for store in self.all_mut() {
             let before = store.memory_bytes() + store.form_counts().held_bytes;
             if bytes > 0 && before > 0 {
                 store.give_back(bytes);
@@ -75,17 +86,15 @@ impl Stores {
 
     /// Lets caches keep more from now on, or not.
     pub(crate) fn set_keeping(&mut self, keeps: bool) {
-        self.main.set_keeping(keeps);
-        self.of_sites.iter_mut().for_each(|store| store.set_keeping(keeps));
+        self.all_mut().for_each(|store| store.set_keeping(keeps));
     }
 
     /// Sets the counters of the content.
     #[inline]
     pub(crate) fn note(&self, counters: &mut Counters) {
-        let (mut cache, mut cold) = (self.main.counts(), self.main.cold_counts());
-        let mut listings = self.main.listing_counts();
-        let mut forms = self.main.form_counts();
-        for store in &self.of_sites {
+        let (mut cache, mut cold) = (CacheCounts::default(), ColdCounts::default());
+        let (mut listings, mut forms) = (ListingCounts::default(), FormCounts::default());
+        for store in self.all() {
             add_cache(&mut cache, store.counts());
             let ColdCounts { lookups, reads } = store.cold_counts();
             cold.lookups += lookups;

@@ -263,7 +263,8 @@ pub(crate) fn refuse(
     let (request, logged) = match refused {
         Refused::Request(request) => (Some(request), None),
         Refused::Unread(bytes) => {
-            (None, context.log.is_some().then(|| LoggedRequest::of_unread(bytes)))
+            let is_of_proxy = context.config.trusts_peer(info.peer);
+            (None, context.log.is_some().then(|| LoggedRequest::of_unread(bytes, is_of_proxy)))
         }
     };
     let answered = request.map_or_else(Answered::unread, Answered::of);
@@ -395,7 +396,7 @@ impl Reply<'_, '_> {
     /// Asks a store, and again if the first answer no longer holds or descriptors have run out.
     fn find(&mut self, root: usize, lookup: &Lookup<'_>) -> Found {
         let now = self.context.clock();
-        let store = self.context.stores.of(root);
+        let Some(store) = self.context.stores.of(root) else { return Found::NotFound };
         let parts_before = store.listing_counts().parts;
         let found = match store.find(lookup, now) {
             Found::Entry(entry) if has_changed(&entry) => {

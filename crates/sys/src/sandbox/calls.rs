@@ -27,10 +27,14 @@ pub enum Task {
 pub struct Needs {
     /// Connections to other servers.
     pub forwards: bool,
+    /// Unix sockets among those servers' addresses.
+    pub forwards_to_unix: bool,
     /// Rings of io_uring.
     pub rings: bool,
     /// To write the log.
     pub logs: bool,
+    /// The system's loggers, for the log.
+    pub tells_loggers: bool,
     /// To ask the process that keeps the privileges.
     pub asks: bool,
     /// To open rings, until [`Sandbox::seal`](super::Sandbox::seal).
@@ -79,6 +83,8 @@ pub(super) struct Argument {
 /// What a masked argument is compared with.
 pub(super) enum Value {
     Is(u32),
+    /// Anything else; there is no mask.
+    Not(u32),
     /// The process that the filter is made in.
     OwnProcess,
 }
@@ -95,6 +101,10 @@ const fn is(index: u8, value: i64) -> Argument {
     Argument { index, mask: u32::MAX, value: Value::Is(value as u32) }
 }
 
+const fn not(index: u8, value: i64) -> Argument {
+    Argument { index, mask: u32::MAX, value: Value::Not(value as u32) }
+}
+
 /// `value` is all that an argument has of `mask`.
 const fn has(index: u8, mask: i32, value: i32) -> Argument {
     Argument { index, mask: mask as u32, value: Value::Is(value as u32) }
@@ -104,6 +114,13 @@ const fn has(index: u8, mask: i32, value: i32) -> Argument {
 /// (MSG_FASTOPEN, tcp(7)): Landlock does not look at it.
 const SENDTO: Call = only(libc::SYS_sendto, &[&[has(3, libc::MSG_FASTOPEN, 0)]]);
 const SENDMSG: Call = only(libc::SYS_sendmsg, &[&[has(2, libc::MSG_FASTOPEN, 0)]]);
+
+/// Setting any option, but not that by which a socket of TCP becomes one of another protocol
+/// (TCP_ULP, with the name of SMC): Landlock does not look at its connections.
+const SETSOCKOPT: Call = only(
+    libc::SYS_setsockopt,
+    &[&[not(1, libc::IPPROTO_TCP as i64)], &[not(2, libc::TCP_ULP as i64)]],
+);
 
 const MEMORY: Group = Group {
     why: "memory, none of which may be executed",
@@ -166,8 +183,9 @@ const THREADS: Group = Group {
         // Answered by ENOSYS, so that the C library falls back to clone, whose flags can be seen.
         any(libc::SYS_clone3),
         only(libc::SYS_clone, &[&[is(0, 0x003d_0f00)], &[is(0, 0x007d_0f00)]]),
-        any(libc::SYS_sched_setaffinity),
-        only(libc::SYS_sched_setscheduler, &[&[is(1, libc::SCHED_IDLE as i64)]]),
+        // Of the calling thread alone.
+        only(libc::SYS_sched_setaffinity, &[&[is(0, 0)]]),
+        only(libc::SYS_sched_setscheduler, &[&[is(0, 0), is(1, libc::SCHED_IDLE as i64)]]),
         only(libc::SYS_prctl, &[&[is(0, libc::PR_SET_TIMERSLACK as i64)]]),
     ],
 };
@@ -218,7 +236,7 @@ const CONNECTIONS: Group = Group {
         any(libc::SYS_accept4),
         any(libc::SYS_listen),
         any(libc::SYS_getsockopt),
-        any(libc::SYS_setsockopt),
+        SETSOCKOPT,
         any(libc::SYS_getsockname),
         any(libc::SYS_getpeername),
         any(libc::SYS_recvfrom),
@@ -252,31 +270,46 @@ const FILES: Group = Group {
 };
 
 const UPSTREAMS: Group = Group {
-    why: "connections to upstreams, which are streams, of TCP or of Unix sockets",
+    why: "connections to upstreams, which are streams of TCP",
     calls: &[
         only(
             libc::SYS_socket,
             &[
                 &[is(0, libc::AF_INET as i64), has(1, TYPES, libc::SOCK_STREAM), USUAL_PROTOCOL],
                 &[is(0, libc::AF_INET6 as i64), has(1, TYPES, libc::SOCK_STREAM), USUAL_PROTOCOL],
-                &[is(0, libc::AF_UNIX as i64), has(1, TYPES, libc::SOCK_STREAM), USUAL_PROTOCOL],
             ],
         ),
         any(libc::SYS_connect),
     ],
 };
 
-const LOG: Group = Group {
-    why: "the log's file, opened anew, and the datagram sockets of the system's loggers",
+/// Sockets apart from those of [`UPSTREAMS`]: Landlock does not look at connections to a path.
+const UNIX_UPSTREAMS: Group = Group {
+    why: "connections to upstreams that are Unix sockets",
     calls: &[
-        any(libc::SYS_openat),
+        only(
+            libc::SYS_socket,
+            &[&[is(0, libc::AF_UNIX as i64), has(1, TYPES, libc::SOCK_STREAM), USUAL_PROTOCOL]],
+        ),
+        any(libc::SYS_connect),
+    ],
+};
+
+const LOG: Group = Group {
+    why: "the log's file, opened anew",
+    calls: &[any(libc::SYS_openat), any(libc::SYS_statx)],
+};
+
+/// Sockets apart from what [`LOG`] has: Landlock does not look at connections to a path.
+const LOGGERS: Group = Group {
+    why: "the datagram sockets of the system's loggers, and the name of this host for them",
+    calls: &[
         only(
             libc::SYS_socket,
             &[&[is(0, libc::AF_UNIX as i64), has(1, TYPES, libc::SOCK_DGRAM), USUAL_PROTOCOL]],
         ),
         any(libc::SYS_connect),
         SENDTO,
-        any(libc::SYS_statx),
         any(libc::SYS_uname),
     ],
 };
@@ -313,7 +346,11 @@ const PROCESSES: Group = Group {
 const ASKING: Group = Group {
     why: "questions to the process that keeps the privileges, and a channel for each answer",
     calls: &[
-        only(libc::SYS_socketpair, &[&[is(0, libc::AF_UNIX as i64)]]),
+        // Of two that are connected for good: a pair of datagrams could be sent to any socket.
+        only(
+            libc::SYS_socketpair,
+            &[&[is(0, libc::AF_UNIX as i64), has(1, TYPES, libc::SOCK_SEQPACKET)]],
+        ),
         SENDMSG,
         any(libc::SYS_recvmsg),
     ],
@@ -406,10 +443,12 @@ pub(super) fn groups(task: Task, needs: Needs) -> Vec<&'static Group> {
         Task::Observe => all.extend([&THREADS, &WAITING, &CONNECTIONS, &FILES]),
         Task::Privileged => all.push(&PRIVILEGED),
     }
-    let wanted: [(bool, &[&Group]); 7] = [
+    let wanted: [(bool, &[&Group]); 9] = [
         (needs.forwards, &[&UPSTREAMS]),
+        (needs.forwards_to_unix, &[&UNIX_UPSTREAMS]),
         (needs.rings, &[&RINGS]),
         (needs.logs, &[&LOG]),
+        (needs.tells_loggers, &[&LOGGERS]),
         (needs.asks, &[&ASKING]),
         (needs.opens_rings, &[&OPENING]),
         (needs.forks, &[&PROCESSES, &OLD_FORK]),
@@ -441,8 +480,10 @@ mod tests {
 
     const ALL: Needs = Needs {
         forwards: true,
+        forwards_to_unix: true,
         rings: true,
         logs: true,
+        tells_loggers: true,
         asks: true,
         opens_rings: true,
         forks: true,
@@ -481,6 +522,58 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Returns whether a task may make a call that has these arguments first.
+    fn allows(task: Task, needs: Needs, number: c_long, arguments: [i32; 3]) -> bool {
+        let holds = |argument: &Argument| {
+            let given = arguments[usize::from(argument.index)] as u32;
+            match argument.value {
+                Value::Is(value) => given & argument.mask == value,
+                Value::Not(value) => given != value,
+                Value::OwnProcess => given == std::process::id(),
+            }
+        };
+        let calls = groups(task, needs).into_iter().flat_map(|group| group.calls);
+        calls
+            .filter(|call| call.number == number)
+            .any(|call| call.only.is_empty() || call.only.iter().any(|all| all.iter().all(holds)))
+    }
+
+    #[test]
+    fn unix_sockets_are_made_only_for_upstreams_and_loggers_that_have_them() {
+        let none = Needs { forwards_to_unix: false, tells_loggers: false, ..ALL };
+        for (kind, needs) in [
+            (libc::SOCK_STREAM, Needs { forwards_to_unix: true, ..none }),
+            (libc::SOCK_DGRAM, Needs { tells_loggers: true, ..none }),
+        ] {
+            let arguments = [libc::AF_UNIX, kind | libc::SOCK_CLOEXEC, 0];
+            for task in [Task::Serve, Task::Log, Task::Check, Task::Observe] {
+                assert!(!allows(task, none, libc::SYS_socket, arguments), "{task:?}");
+                assert!(allows(task, needs, libc::SYS_socket, arguments), "{task:?}");
+            }
+        }
+        let asks = Needs { asks: true, ..Needs::default() };
+        let pairs = [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_SEQPACKET]
+            .map(|kind| allows(Task::Serve, asks, libc::SYS_socketpair, [libc::AF_UNIX, kind, 0]));
+        assert_eq!(pairs, [false, false, true]);
+    }
+
+    #[test]
+    fn no_socket_of_tcp_becomes_another_and_no_other_thread_is_scheduled_anew() {
+        let (tcp, ulp, idle) = (libc::IPPROTO_TCP, libc::TCP_ULP, libc::SCHED_IDLE);
+        for task in [Task::Serve, Task::Log, Task::Check, Task::Observe, Task::Privileged] {
+            assert!(!allows(task, ALL, libc::SYS_setsockopt, [9, tcp, ulp]), "{task:?}");
+            for pid in [1, std::process::id() as i32] {
+                assert!(!allows(task, ALL, libc::SYS_sched_setaffinity, [pid, 8, 0]));
+                assert!(!allows(task, ALL, libc::SYS_sched_setscheduler, [pid, idle, 0]));
+            }
+        }
+        let serves = |number, arguments| allows(Task::Serve, Needs::default(), number, arguments);
+        assert!(serves(libc::SYS_setsockopt, [9, tcp, libc::TCP_NODELAY]));
+        assert!(serves(libc::SYS_setsockopt, [9, libc::SOL_SOCKET, ulp]));
+        assert!(serves(libc::SYS_sched_setaffinity, [0, 8, 0]));
+        assert!(serves(libc::SYS_sched_setscheduler, [0, idle, 0]));
     }
 
     #[test]

@@ -1,26 +1,39 @@
 //! What an intruder would try from within a thread that serves. For tests: it is in no release.
 
 use std::io;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 
-/// The attempts, by name.
-pub const ATTEMPTS: [&str; 16] = [
-    "read", "write", "unlink", "exec", "fork", "connect", "mptcp", "sendto", "sendmsg", "packet",
-    "ptrace", "kill", "bpf", "mount", "setuid", "ring",
+/// The attempts that are refused, by name.
+pub const ATTEMPTS: [&str; 21] = [
+    "read", "write", "unlink", "exec", "fork", "connect", "mptcp", "sendto", "sendmsg", "smc",
+    "unix", "datagram", "packet", "ptrace", "kill", "affinity", "idle", "bpf", "mount", "setuid",
+    "ring",
 ];
 
-/// Tries something that a confined thread must not be able to do. `path`: of a file that it must
-/// not be able to create, or remove.
+/// Tries something that a confined thread must not be able to do; or with "forge", "resign" and
+/// "hush", something that it can, and that must not harm other processes. `path`: of a file that it
+/// must not be able to create, or remove, or of a socket that it must not be able to connect to.
 ///
 /// # Errors
 /// That of the call: it was refused. `NotFound` for an unknown name.
 pub fn attempt(name: &str, path: &str) -> io::Result<()> {
+    match name {
+        "unix" => return UnixStream::connect(path).map(drop),
+        "datagram" => return UnixDatagram::unbound()?.connect(path),
+        "forge" | "resign" | "hush" => {
+            misuse(name);
+            return Ok(());
+        }
+        _ => {}
+    }
     let path = std::ffi::CString::new(path)?;
     let passwd = c"/etc/passwd".as_ptr();
     let shell = c"/bin/true".as_ptr();
     let none = std::ptr::null::<libc::c_void>();
     let mut ring = [0_u32; 30];
     // SAFETY: every pointer is to a string or a structure that outlives the call and is as large
-    // as the call takes it to be, or null where that is allowed. A child of fork(2) only ends.
+    // as the call takes it to be, or null, which the kernel takes or refuses. A child of fork(2)
+    // only ends.
     let answer = unsafe {
         match name {
             "read" => libc::open(passwd, libc::O_RDONLY).into(),
@@ -32,9 +45,20 @@ pub fn attempt(name: &str, path: &str) -> io::Result<()> {
                 pid => pid.into(),
             },
             "connect" | "mptcp" | "sendto" | "sendmsg" => connect(name),
+            // Of no socket: the filter sees the option alone.
+            "smc" => {
+                let (level, option) = (libc::IPPROTO_TCP, libc::TCP_ULP);
+                libc::setsockopt(-1, level, option, c"smc".as_ptr().cast(), 3).into()
+            }
             "packet" => libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).into(),
             "ptrace" => libc::ptrace(libc::PTRACE_TRACEME, 0, none, none),
             "kill" => libc::kill(libc::getppid(), 0).into(),
+            // With arguments that the kernel refuses after the process: nothing changes.
+            "affinity" => libc::syscall(libc::SYS_sched_setaffinity, libc::getppid(), 0, none),
+            "idle" => {
+                let (call, policy) = (libc::SYS_sched_setscheduler, libc::SCHED_IDLE);
+                libc::syscall(call, libc::getppid(), policy, none)
+            }
             "bpf" => libc::syscall(libc::SYS_bpf, 0, none, 0),
             "mount" => {
                 libc::mount(c"none".as_ptr(), c"/mnt".as_ptr(), c"tmpfs".as_ptr(), 0, none).into()
@@ -76,5 +100,36 @@ fn connect(way: &str) -> libc::c_long {
             _ if fd < 0 => -1,
             _ => libc::connect(fd, at, size).into(),
         }
+    }
+}
+
+/// Misuses the channels that this process has to others of the server: sends what is no message
+/// ("forge"), sends a last report and ends ("resign"), or closes its side ("hush").
+fn misuse(way: &str) {
+    // Of the number that answers all requests to come, with counters that are zero.
+    let mut report = [0_u8; 8001];
+    report[0] = b't';
+    report[1..9].fill(0xff);
+    let sent = if way == "forge" { &report[..1] } else { &report[..] };
+    for fd in 0..1024 {
+        let (mut kind, mut size) = (0_i32, size_of::<i32>() as libc::socklen_t);
+        let (at, flags) = ((&raw mut kind).cast(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        // SAFETY: the kernel fills in the number and its size, and reads the bytes, during the
+        // calls. What is sent, or sent no more, is for others to judge: that is the test.
+        unsafe {
+            let asked = libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, at, &raw mut size);
+            if asked != 0 || kind != libc::SOCK_SEQPACKET {
+                continue;
+            }
+            if way == "hush" {
+                libc::shutdown(fd, libc::SHUT_WR);
+            } else {
+                libc::send(fd, sent.as_ptr().cast(), sent.len(), flags);
+            }
+        }
+    }
+    if way == "resign" {
+        // SAFETY: it ends the process, in which nothing is left to be dropped that matters.
+        unsafe { libc::_exit(0) }
     }
 }

@@ -186,11 +186,12 @@ fn absence(number: libc::c_long) -> io::Result<BpfProgram> {
 
 fn rule(arguments: &[Argument]) -> io::Result<SeccompRule> {
     let condition = |argument: &Argument| {
-        let wanted = match argument.value {
-            Value::Is(value) => value,
-            Value::OwnProcess => std::process::id(),
+        let equal = SeccompCmpOp::MaskedEq(argument.mask.into());
+        let (how, wanted) = match argument.value {
+            Value::Is(value) => (equal, value),
+            Value::Not(value) => (SeccompCmpOp::Ne, value),
+            Value::OwnProcess => (equal, std::process::id()),
         };
-        let how = SeccompCmpOp::MaskedEq(argument.mask.into());
         SeccompCondition::new(argument.index, SeccompCmpArgLen::Dword, how, wanted.into())
     };
     let conditions = arguments.iter().map(condition).collect::<Result<_, _>>();

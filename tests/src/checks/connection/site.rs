@@ -117,7 +117,7 @@ impl Site {
             ..Options::default()
         };
         Config {
-            root: self.root.path().to_owned(),
+            root: Some(self.root.path().to_owned()),
             strategy,
             content,
             timeouts: Timeouts {
@@ -146,7 +146,7 @@ const TIMEOUTS: Timeouts = Timeouts {
 fn plain() -> Config {
     let strategy = PRESETS[0].strategy;
     Config {
-        root: "/".into(),
+        root: Some("/".into()),
         listen: Vec::new(),
         tls: None,
         redirects_to_tls: false,

@@ -71,7 +71,11 @@ impl LogBuffer {
             self.since_ns = now_ns;
         }
         self.time.update(unix_ns);
-        for record in records.drain(..) {
+        let is_socket = matches!(self.log.target, LogTarget::Syslog(_) | LogTarget::Journal(_));
+        for mut record in records.drain(..) {
+            if is_socket {
+                record.cut();
+            }
             let sent = ReplyEnd { sent_bytes, time: &self.time, unix_ns, now_ns };
             match self.log.target {
                 LogTarget::Journal(_) => {

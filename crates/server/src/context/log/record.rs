@@ -14,6 +14,11 @@ use crate::sites::users;
 /// Maximum number of bytes logged of input that could not be parsed as a request.
 const UNREAD_BYTES_MAX: usize = 512;
 
+/// Maximum length of a field of a line that is sent as a datagram, bytes. An entry of the journal
+/// has each of five such fields twice; a datagram of a Unix socket has somewhat less than 208 KiB
+/// (net.core.wmem_default, socket(7)).
+const FIELD_BYTES_MAX: usize = 8 << 10;
+
 /// A request as shown in a log line.
 #[derive(Debug, Default)]
 pub(crate) struct LoggedRequest {
@@ -26,6 +31,9 @@ pub(crate) struct LoggedRequest {
     host: Option<Vec<u8>>,
     /// Address of the client, by what trusted proxies say; `None` for the connection's.
     client: Option<IpAddr>,
+    /// True if the client is not known: a trusted proxy has sent this, and says who the client is
+    /// in a head that was not read to its end.
+    hides_client: bool,
     id: Option<Box<[u8]>>,
 }
 
@@ -46,20 +54,33 @@ impl LoggedRequest {
             user: request.authorization.and_then(users::name_in),
             host: owned(request.host.filter(|_| has_host)),
             client,
+            hides_client: false,
             id,
         }
     }
 
     /// Creates the entry of bytes that are no request, or an incomplete one: their first line, as
-    /// far as it was received.
-    pub(crate) fn of_unread(bytes: &[u8]) -> Self {
+    /// far as it was received. `is_of_proxy`: whether a trusted proxy has sent them.
+    pub(crate) fn of_unread(bytes: &[u8], is_of_proxy: bool) -> Self {
         let start = bytes.iter().position(|byte| !b"\r\n".contains(byte)).unwrap_or(bytes.len());
         let bytes = bytes.get(start..).unwrap_or_default();
         let end = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());
         let line = bytes.get(..end).unwrap_or_default();
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let shown = line.get(..UNREAD_BYTES_MAX).unwrap_or(line);
-        Self { line: shown.to_vec(), is_cut: shown.len() < line.len(), ..Self::default() }
+        Self {
+            line: shown.to_vec(),
+            is_cut: shown.len() < line.len(),
+            hides_client: is_of_proxy,
+            ..Self::default()
+        }
+    }
+
+    /// Cuts what a client sent, so that all of it fits into a datagram however it is escaped.
+    fn cut(&mut self) {
+        let Self { line, referer, user_agent, user, host, .. } = self;
+        cut(line);
+        [referer, user_agent, user, host].into_iter().flatten().for_each(cut);
     }
 
     /// Returns a word of the request line.
@@ -95,6 +116,11 @@ pub(super) struct ReplyEnd<'t> {
 }
 
 impl Record {
+    /// Cuts what a client sent, for a log that takes a datagram for each line.
+    pub(super) fn cut(&mut self) {
+        self.request.cut();
+    }
+
     /// Appends the log line to `out`.
     pub(super) fn write(&self, out: &mut Vec<u8>, format: &LogFormat, sent: &ReplyEnd<'_>) {
         match format {
@@ -162,7 +188,10 @@ impl Record {
     ) {
         let request = &self.request;
         let value = match field {
-            LogField::Remote => return push_address(out, self.remote()),
+            LogField::Remote => match self.remote() {
+                Some(address) => return push_address(out, address),
+                None => None,
+            },
             LogField::Peer => return push_address(out, self.peer.ip().to_canonical()),
             LogField::Time => return out.extend_from_slice(&sent.time.text),
             LogField::Rfc3339 => return out.extend_from_slice(rfc3339(sent.unix_ns).as_bytes()),
@@ -192,7 +221,7 @@ impl Record {
         let LoggedRequest { line, is_cut, referer, user_agent, user, host, id, .. } = &self.request;
         let line = json!({
             "time": rfc3339(sent.unix_ns),
-            "remote": self.remote().to_string(),
+            "remote": self.remote().map(|address| address.to_string()),
             "user": user.as_deref().map(text),
             "id": id.as_deref().map(text),
             "host": host.as_deref().map(text),
@@ -206,9 +235,11 @@ impl Record {
         escape::json(out, &line.to_string());
     }
 
-    fn remote(&self) -> IpAddr {
+    /// Returns the address of the client; `None` if it is not known.
+    fn remote(&self) -> Option<IpAddr> {
+        let address = self.request.client.unwrap_or_else(|| self.peer.ip());
         // A socket for both versions of IP has IPv4 clients as ::ffff:192.0.2.1.
-        self.request.client.unwrap_or_else(|| self.peer.ip()).to_canonical()
+        (!self.request.hides_client).then(|| address.to_canonical())
     }
 
     fn body_sent(&self, sent: &ReplyEnd<'_>) -> u64 {
@@ -222,6 +253,27 @@ impl Record {
 
 /// Mark in place of the rest of a line that is cut.
 const CUT: &str = "...";
+
+/// Most bytes that are made of a byte by escaping: `\u0001` in JSON.
+const ESCAPED_BYTES_MAX: usize = 6;
+
+/// Cuts a value that may have more than [`FIELD_BYTES_MAX`] once it is escaped.
+fn cut(value: &mut Vec<u8>) {
+    if value.len() <= FIELD_BYTES_MAX / ESCAPED_BYTES_MAX {
+        return;
+    }
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/.,:;?&=%+-_~()".contains(&byte);
+    let lengths = value.iter().map(|&byte| if is_plain(byte) { 1 } else { ESCAPED_BYTES_MAX });
+    let ends = lengths.scan(0, |sum, length| {
+        *sum += length;
+        Some(*sum)
+    });
+    let fitting = ends.take_while(|&end| end <= FIELD_BYTES_MAX).count();
+    if fitting < value.len() {
+        value.truncate(fitting);
+        value.extend_from_slice(CUT.as_bytes());
+    }
+}
 
 /// A second as `06/Nov/1994:08:49:37 +0000`, made once for all lines of it.
 #[derive(Debug)]
@@ -380,6 +432,46 @@ mod tests {
     }
 
     #[test]
+    fn a_field_of_a_datagram_is_cut_by_what_is_made_of_it() {
+        let cut_to = |byte: u8, length: usize| {
+            let mut record = record(b"", &vec![byte; length]);
+            record.cut();
+            let cut = record.request.user_agent.unwrap();
+            assert_eq!(cut.ends_with(CUT.as_bytes()), cut.len() != length);
+            cut.len()
+        };
+        let (max, cut) = (FIELD_BYTES_MAX, CUT.len());
+        assert_eq!(cut_to(b'a', max), max);
+        assert_eq!(cut_to(b'a', max + 1), max + cut);
+        assert_eq!(cut_to(b'\xff', max), max / ESCAPED_BYTES_MAX + cut);
+        assert_eq!(cut_to(b'\xff', max / ESCAPED_BYTES_MAX), max / ESCAPED_BYTES_MAX);
+        for byte in 0..=255 {
+            let mut record = record(&vec![byte; max], &vec![byte; max]);
+            record.cut();
+            let longest = 2 * (max + cut) + 1_000;
+            for format in [LogFormat::Combined, LogFormat::Json] {
+                assert!(written(&record, &format).len() <= longest, "{byte}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_that_a_proxy_does_not_tell_of_has_no_address() {
+        let request = LoggedRequest::of_unread(b"GET", true);
+        let record = Record { request, ..record(b"", b"") };
+        assert!(written(&record, &LogFormat::Combined).starts_with("- - - ["));
+        let json = written(&record, &LogFormat::Json);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["remote"], serde_json::Value::Null);
+        let mut out = Vec::new();
+        let time = TimeText::of(0);
+        let sent = ReplyEnd { sent_bytes: 107, time: &time, unix_ns: 0, now_ns: 2_501_000 };
+        record.write_journal(&mut out, &LogFormat::Combined, &sent);
+        let text = String::from_utf8(out).unwrap();
+        assert!(!text.contains("WEIR_REMOTE") && text.contains("\nWEIR_PEER=::1\n"), "{text}");
+    }
+
+    #[test]
     fn a_json_line_is_json() {
         let line = written(&record(b"GET / HTTP/1.1", b"a\"b\n"), &LogFormat::Json);
         assert_eq!(line.matches('\n').count(), 1);
@@ -407,7 +499,7 @@ mod tests {
     #[test]
     fn an_invalid_request_is_logged_by_its_first_line_as_far_as_received() {
         let shown = |bytes: &[u8]| {
-            let request = LoggedRequest::of_unread(bytes);
+            let request = LoggedRequest::of_unread(bytes, false);
             (String::from_utf8_lossy(&request.line).into_owned(), request.is_cut)
         };
         assert_eq!(shown(b"GET / HTTP/9.9\r\nHost: a\r\n"), ("GET / HTTP/9.9".into(), false));
@@ -416,7 +508,7 @@ mod tests {
         assert_eq!(shown(b"\r\n"), (String::new(), false));
         assert_eq!(shown(&[b'x'; UNREAD_BYTES_MAX]), ("x".repeat(UNREAD_BYTES_MAX), false));
         assert_eq!(shown(&[b'x'; UNREAD_BYTES_MAX + 1]), ("x".repeat(UNREAD_BYTES_MAX), true));
-        let request = LoggedRequest::of_unread(&[b'\x16'; UNREAD_BYTES_MAX + 1]);
+        let request = LoggedRequest::of_unread(&[b'\x16'; UNREAD_BYTES_MAX + 1], false);
         let record = Record { request, ..record(b"", b"") };
         assert!(written(&record, &LogFormat::Combined).contains("\\x16\\x16...\" 200 7"));
         assert!(written(&record, &LogFormat::Json).contains("\\u0016\\u0016...\""));

@@ -142,7 +142,7 @@ impl Child {
 
     /// Runs one iteration at the listeners, and handles everything else that is due.
     fn accept_iteration(&mut self) {
-        let timeouts = [self.worker.core.sleep_max(), self.retry_in()];
+        let timeouts = [self.worker.core.sleep_max(), self.retry_in(), self.keys_pass_in()];
         let timeout = timeouts.into_iter().flatten().min();
         self.worker.leave();
         let has_command = self.listeners.wait(&self.worker, self.channel.as_fd(), timeout);
@@ -173,7 +173,7 @@ impl Child {
     fn wait(&mut self, wait: Wait) -> WakeReason {
         let channel = PollFd { fd: self.channel.as_raw_fd(), events: POLLIN, revents: 0 };
         let mut fds = [wait.entry(), channel];
-        let due = [wait.timeout(), self.worker.core.due_in(), self.retry_in()];
+        let due = [wait.timeout(), self.worker.core.due_in(), self.retry_in(), self.keys_pass_in()];
         self.worker.leave();
         poll(&mut fds, due.into_iter().flatten().min());
         self.worker.enter();
@@ -272,6 +272,13 @@ impl Child {
     /// Returns the time until certificates that could not be read are tried again.
     fn retry_in(&self) -> Option<Duration> {
         self.retry.as_ref().map(|retry| retry.at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Forgets the keys of TLS session tickets that have passed. Returns the time until the next
+    /// one has.
+    fn keys_pass_in(&self) -> Option<Duration> {
+        let tls = self.worker.core.context.config.tls.as_ref();
+        tls.map(|tls| tls.forget_passed_keys())
     }
 
     fn send_reports(&self) {

@@ -27,7 +27,7 @@ use crate::context::log::{self, Sink};
 use crate::context::stores::Stores;
 use crate::control::{FINAL_REPORT, Phase};
 use crate::http::bench;
-use crate::models::thread_per_connection::park::poll;
+use crate::models::thread_per_connection::park::{NO_FD, poll};
 use crate::sandbox::{Confinement, Task};
 use crate::stat_page::{Publisher, StatPage};
 use crate::worker::listener::Socket;
@@ -35,6 +35,9 @@ use crate::worker::setup;
 
 /// Age below which a child that dies is replaced only after a delay of the same length.
 const YOUNG_AGE: Duration = Duration::from_secs(1);
+
+/// Exit status of a process that cannot serve.
+const FAILED: i32 = 2;
 
 /// Delay before a command that could not be sent is sent again.
 const RESEND_DELAY: Duration = Duration::from_millis(100);
@@ -45,6 +48,8 @@ struct ChildHandle {
     /// Index among its siblings, by which it has a slot of the page of statistics.
     index: usize,
     channel: OwnedFd,
+    /// True once it has closed the channel: nothing comes from there but its end, by a signal.
+    has_hung_up: bool,
     started: Instant,
     /// The last command sent to it.
     sent: Command,
@@ -62,8 +67,8 @@ pub(super) struct Master {
     /// Publisher of the sum of ended children.
     publisher: Publisher,
     sockets: Vec<Socket>,
-    /// The channel to the main process.
-    channel: OwnedFd,
+    /// The channel to the main process; `None` in a child, which has nothing to say there.
+    channel: Option<OwnedFd>,
     signals: SignalFd,
     confinement: Confinement,
     children: Vec<ChildHandle>,
@@ -90,10 +95,10 @@ pub(super) fn run(
     };
     let mut master = Master::new(index, config, sockets, channel, signals, confinement, shared);
     if let Err(why) = master.spawn_all() {
-        return fail(&master.channel, why);
+        master.tell(&Message::Failed(why));
+        return FAILED;
     }
-    // If the main process has died, this one dies with it.
-    let _ = fork::send(master.channel.as_fd(), &Message::Ready.to_bytes(), true);
+    master.tell(&Message::Ready);
     // The main process has checked that it can be opened.
     let _ = errors::write_at_once(&config.errors);
     master.run();
@@ -102,7 +107,7 @@ pub(super) fn run(
 
 fn fail(channel: &OwnedFd, why: String) -> i32 {
     let _ = fork::send(channel.as_fd(), &Message::Failed(why).to_bytes(), true);
-    2
+    FAILED
 }
 
 /// Checks that the children will have what they need, and pins the process to the processor on
@@ -138,7 +143,7 @@ impl Master {
             shared,
             publisher,
             sockets,
-            channel,
+            channel: Some(channel),
             signals,
             confinement,
             children: Vec::new(),
@@ -188,6 +193,7 @@ impl Master {
                     id,
                     index,
                     channel: here,
+                    has_hung_up: false,
                     started: Instant::now(),
                     sent: Command::FIRST,
                     report_request: 0,
@@ -210,6 +216,8 @@ impl Master {
 
     /// Releases the master's state in the child, and serves; returns the exit status.
     fn become_child(&mut self, channel: OwnedFd, index: usize) -> i32 {
+        // What it sent there would be taken for its master's.
+        drop(self.channel.take());
         let clients = self.shared.join(self.index, index);
         bench::number_worker((self.index as u64) << 32 | index as u64);
         self.children.clear();
@@ -227,7 +235,7 @@ impl Master {
             Ok(Ok(())) => 0,
             Ok(Err(Error(why))) => {
                 self.config.errors.error(&why);
-                2
+                FAILED
             }
             // The panic was reported when it happened.
             Err(_) => 101,
@@ -257,21 +265,25 @@ impl Master {
 
     fn wait(&self) -> Ready {
         let watch = |fd: i32| PollFd { fd, events: POLLIN, revents: 0 };
-        let mut fds = vec![watch(self.channel.as_raw_fd()), watch(self.signals.raw())];
-        fds.extend(self.children.iter().map(|child| watch(child.channel.as_raw_fd())));
+        let main = self.channel.as_ref().map_or(NO_FD, AsRawFd::as_raw_fd);
+        let mut fds = vec![watch(main), watch(self.signals.raw())];
+        fds.extend(self.children.iter().map(|child| watch(child.watched_fd())));
         let now = Instant::now();
         let is_late = self.children.iter().any(|child| child.sent != self.command);
         let next = self.refill_at.iter().min().map(|at| at.saturating_duration_since(now));
-        poll(&mut fds, [next, is_late.then_some(RESEND_DELAY)].into_iter().flatten().min());
+        // Children that take others' places get the keys that this process has.
+        let keys = self.config.tls.as_ref().map(|tls| tls.forget_passed_keys());
+        poll(&mut fds, [next, is_late.then_some(RESEND_DELAY), keys].into_iter().flatten().min());
         Ready { main: fds[0].revents != 0, signal: fds[1].revents != 0 }
     }
 
     /// Reads the main process's commands. Exits the process, and with it every child, if the main
     /// process has gone.
     fn receive_commands(&mut self) {
+        let Some(channel) = &self.channel else { return };
         let mut message = [0; BYTES_MAX];
         loop {
-            match fork::receive(self.channel.as_fd(), &mut message) {
+            match fork::receive(channel.as_fd(), &mut message) {
                 Ok(None) => break,
                 Ok(Some(0)) | Err(_) => std::process::exit(1),
                 Ok(Some(bytes)) => {
@@ -296,8 +308,7 @@ impl Master {
         // Each is read, whatever the one before it says.
         let shortages = self.children.iter_mut().filter_map(|child| child.receive().then_some(()));
         if shortages.count() > 0 {
-            // If the main process has died, this one dies with it.
-            let _ = fork::send(self.channel.as_fd(), &Message::MemoryShort.to_bytes(), true);
+            self.tell(&Message::MemoryShort);
         }
     }
 
@@ -310,8 +321,10 @@ impl Master {
             child.receive();
             self.shared.leave(self.index, child.index);
             let publisher = self.publisher_of(child.index);
-            if child.report_request != FINAL_REPORT {
-                // It was killed, and has counted since its last report.
+            // A child that was not told to end may say that it does: it is missing all the same.
+            let is_done = self.command.phase > Phase::Run && child.report_request == FINAL_REPORT;
+            if !is_done {
+                // It was killed, or has ended of itself, and has counted since its last report.
                 child.report = publisher.last_published(&child.report);
                 count_usage(&mut child.report.counters, usage);
                 count_lost(&mut child.report.counters);
@@ -372,9 +385,14 @@ impl Master {
     fn send_report(&self, report_request: u64) {
         let mut sum = self.ended_report.clone();
         self.children.iter().for_each(|child| messages::add(&mut sum, &child.report));
-        let report = Message::Report(report_request, Box::new(sum)).to_bytes();
-        // If the main process has died, this one dies with it.
-        let _ = fork::send(self.channel.as_fd(), &report, true);
+        self.tell(&Message::Report(report_request, Box::new(sum)));
+    }
+
+    /// Sends a message to the main process. If that has died, this one dies with it.
+    fn tell(&self, message: &Message) {
+        if let Some(channel) = &self.channel {
+            let _ = fork::send(channel.as_fd(), &message.to_bytes(), true);
+        }
     }
 }
 
@@ -409,10 +427,14 @@ struct Ready {
 
 impl ChildHandle {
     /// Reads the child's messages; returns whether it has found memory short. A closed channel is
-    /// handled when the child's exit is known.
+    /// noted, and handled when the child's exit is known.
     fn receive(&mut self) -> bool {
         let (mut message, mut is_short) = ([0; BYTES_MAX], false);
-        while let Ok(Some(bytes @ 1..)) = fork::receive(self.channel.as_fd(), &mut message) {
+        while let Ok(Some(bytes)) = fork::receive(self.channel.as_fd(), &mut message) {
+            if bytes == 0 {
+                self.has_hung_up = true;
+                break;
+            }
             match Message::from_bytes(&message[..bytes]) {
                 Some(Message::Report(report_request, report)) => {
                     self.report_request = report_request;
@@ -423,5 +445,10 @@ impl ChildHandle {
             }
         }
         is_short
+    }
+
+    /// Returns the descriptor that tells of messages: one that has hung up would do so for ever.
+    fn watched_fd(&self) -> i32 {
+        if self.has_hung_up { NO_FD } else { self.channel.as_raw_fd() }
     }
 }

@@ -15,6 +15,7 @@ mod messages;
 pub(crate) mod pool_size;
 mod shared;
 
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -38,9 +39,12 @@ pub(crate) struct MasterHandle {
     id: u32,
     /// Index of the worker.
     index: usize,
-    /// The channel to it. Its children have a copy of the other end, so that it is closed only once
-    /// the last of them has ended.
+    /// The channel to it, of which its children have nothing: they face clients, and one that is
+    /// taken over must not speak for it.
     channel: OwnedFd,
+    /// A pipe whose other end it and its children have, so that it hangs up once the last of them
+    /// has ended.
+    life: OwnedFd,
     shared: Shared,
 }
 
@@ -63,19 +67,21 @@ pub(crate) fn fork_masters(
     while let Some(sockets) = left.next() {
         let failed = |error| Error(format!("cannot start a process: {error}"));
         let (here, there) = fork::channel().map_err(failed)?;
+        // Open in a master and in what it forks, as long as they run.
+        let (life, _held) = fork::lifeline().map_err(failed)?;
         let (main, index) = (std::process::id(), masters.len());
         let shared = shared.clone();
         match fork::fork().map_err(failed)? {
             0 => {
                 // Copies of other masters' sockets and channels, which this one would hold open.
-                drop((here, left, masters));
+                drop((here, life, left, masters));
                 release();
                 let is_ours = namespace::die_with(main).unwrap_or(false);
                 let run = || master::run(index, config, sockets, there, shared);
                 let status = if is_ours { catch_unwind(AssertUnwindSafe(run)) } else { Ok(1) };
                 std::process::exit(status.unwrap_or(101))
             }
-            id => masters.push(MasterHandle { id, index, channel: here, shared }),
+            id => masters.push(MasterHandle { id, index, channel: here, life, shared }),
         }
     }
     masters.iter().try_for_each(MasterHandle::await_ready)?;
@@ -84,10 +90,16 @@ pub(crate) fn fork_masters(
 
 impl MasterHandle {
     fn await_ready(&self) -> Result<(), Error> {
-        match self.receive() {
-            Some(Message::Ready) => Ok(()),
-            Some(Message::Failed(why)) => Err(Error(why)),
-            _ => Err(Error("a process has ended before it served".into())),
+        loop {
+            match self.receive() {
+                Ok(Some(Message::Ready)) => return Ok(()),
+                Ok(Some(Message::Failed(why))) => return Err(Error(why)),
+                Ok(_) => {
+                    let fd = self.channel.as_raw_fd();
+                    poll(&mut [PollFd { fd, events: POLLIN, revents: 0 }], None);
+                }
+                Err(_) => return Err(Error("a process has ended before it served".into())),
+            }
         }
     }
 
@@ -111,17 +123,18 @@ impl MasterHandle {
                 continue;
             }
             match self.receive() {
-                Some(Message::Report(FINAL_REPORT, report)) => {
+                Ok(Some(Message::Report(FINAL_REPORT, report))) => {
                     last = *report;
                     break false;
                 }
-                Some(Message::Report(report_request, report)) => {
+                Ok(Some(Message::Report(report_request, report))) => {
                     last = (*report).clone();
                     control.send_report(report_request, *report);
                 }
-                Some(Message::MemoryShort) => memory.call_processes(),
-                Some(Message::Ready | Message::Failed(_)) => {}
-                None => {
+                Ok(Some(Message::MemoryShort)) => memory.call_processes(),
+                Ok(Some(Message::Ready | Message::Failed(_)) | None) => {}
+                Err(_) => {
+                    self.await_last();
                     self.shared.leave_all(self.index);
                     errors.error("the master of a worker's children has died, and they with it");
                     break true;
@@ -146,18 +159,25 @@ impl MasterHandle {
         }
     }
 
-    /// Waits for the next message; `None` if the master has gone.
-    fn receive(&self) -> Option<Message> {
+    /// Returns the next message that has come, if there is one that is understood.
+    ///
+    /// # Errors
+    /// The master has gone.
+    fn receive(&self) -> io::Result<Option<Message>> {
         let mut message = [0; BYTES_MAX];
-        loop {
-            match fork::receive(self.channel.as_fd(), &mut message) {
-                Ok(Some(0)) | Err(_) => return None,
-                Ok(Some(bytes)) => return Message::from_bytes(message.get(..bytes)?),
-                Ok(None) => {
-                    let fd = self.channel.as_raw_fd();
-                    poll(&mut [PollFd { fd, events: POLLIN, revents: 0 }], None);
-                }
-            }
+        match fork::receive(self.channel.as_fd(), &mut message)? {
+            None => Ok(None),
+            Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(bytes) => Ok(message.get(..bytes).and_then(Message::from_bytes)),
+        }
+    }
+
+    /// Waits for the end of the last child of a master that has gone: the kernel kills them, but
+    /// until it has they serve, and count in what is shared.
+    fn await_last(&self) {
+        let mut entry = [PollFd { fd: self.life.as_raw_fd(), events: 0, revents: 0 }];
+        while entry[0].revents == 0 {
+            poll(&mut entry, None);
         }
     }
 }

@@ -6,7 +6,9 @@
 //! may close that descriptor meanwhile: its number could be another connection's before the thread
 //! looks again. To close such a connection, a thread takes it out of its slot, shuts its socket
 //! down, which wakes the waiting thread, and leaves the socket among the orphaned ones. The woken
-//! thread finds that its token is no longer current, and closes the socket.
+//! thread finds that its token is no longer current, and closes the socket. The thread of a
+//! connection that pauses waits for no descriptor: the socket is closed at once, and the thread
+//! finds that later.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -14,7 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_dispatch::readiness::Token;
+use weir_dispatch::readiness::{Interest, Token};
 use weir_sys::socket;
 use weir_sys::waker::Waker;
 
@@ -106,7 +108,7 @@ impl Model for ThreadGroup {
 
     fn close(worker: &mut Worker<Self>, slot: u32, reason: CloseReason) {
         let Some((conn, token)) = worker.vacate(slot) else { return };
-        let is_waited_for = conn.registered.is_some();
+        let is_waited_for = conn.registered.is_some_and(|interest| interest != Interest::Nothing);
         let fd = conn.into_fd(reason, &mut worker.core.context);
         if is_waited_for {
             socket::shutdown_both(fd.as_fd());

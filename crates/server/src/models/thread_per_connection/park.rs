@@ -7,6 +7,9 @@ use std::time::Duration;
 use weir_content::Fetch;
 use weir_sys::poll::PollFd;
 
+/// A descriptor that poll(2) passes over.
+pub(crate) const NO_FD: RawFd = -1;
+
 /// Next step of a connection's thread, once it has made as much progress as it can.
 pub(crate) enum Park {
     /// Waits for the socket, then serves it again.

@@ -9,15 +9,12 @@ use weir_sys::poll::{POLLIN, POLLOUT};
 use weir_sys::{heap, socket};
 
 use super::model::{GroupWorker, ThreadGroup};
-use super::park::{Park, Wait, WakeReason};
+use super::park::{NO_FD, Park, Wait, WakeReason};
 use crate::http::connection::Action;
 use crate::worker::Model;
 
 /// Longest sleep of a thread that does not wait for its connection's socket.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-
-/// A descriptor that poll(2) passes over.
-const NO_FD: i32 = -1;
 
 impl GroupWorker {
     /// Lets a connection make as much progress as it can without waiting. Returns its thread's next
