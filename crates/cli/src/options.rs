@@ -215,7 +215,8 @@ pub(crate) struct ServerOptions {
           hide_default_value = true, hide_possible_values = true)]
     pub listing: OnOff,
 
-    /// Policy for symbolic links, which are never followed out of the root
+    /// Policy for symbolic links, which are never followed out of the root, nor if they are
+    /// absolute
     #[arg(long, value_name = "POLICY", default_value = "deny")]
     pub symlinks: Symlinks,
 
@@ -457,7 +458,7 @@ impl From<SandboxChoice> for SandboxMode {
 pub(crate) enum Symlinks {
     /// They are not found
     Deny,
-    /// They are followed as long as they stay inside the root
+    /// Relative ones are followed as long as their way stays inside the root
     Inside,
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use weir_tests::server::run;
+use weir_tests::tls::{Authority, NAMES};
 use weir_tests::{Client, Origin, Reply, Root, Server, Setup, request, suite};
 
 use crate::WEIR;
@@ -119,7 +120,8 @@ fn a_route_answers_with_a_redirect_or_a_status(setup: &Setup) {
          [[route]]\nexact = '/old'\nredirect = 'https://a.example{path}'\n\
          [[route]]\npath = '/any'\nredirect = '/{tail}'\nstatus = 302\n\
          [[route]]\npath = '/gone'\nstatus = 410\n\
-         [[route]]\npath = '/alive'\nstatus = 204\n",
+         [[route]]\npath = '/alive'\nstatus = 204\n\
+         [[site]]\nhosts = ['up.example']\nstatus = 200\n",
     );
     let mut client = server.connect();
     for (target, status, location) in [
@@ -141,6 +143,10 @@ fn a_route_answers_with_a_redirect_or_a_status(setup: &Setup) {
         assert_eq!(reply.status, 301, "{method}");
     }
     assert_eq!(client.get("/hello.txt").text(), "hello");
+    assert_eq!(get(&server, "up.example", "/any").status, 200);
+    let mut tunnel = server.connect();
+    tunnel.send("CONNECT up.example:443 HTTP/1.1\r\nHost: up.example:443\r\n\r\n");
+    assert_eq!(tunnel.reply().status, 405, "no tunnel begins");
     server.stop_cleanly();
 }
 
@@ -151,7 +157,7 @@ fn replies_have_the_fields_of_their_route(setup: &Setup) {
     let server = serve(
         setup,
         &root,
-        "header = ['X-Server: all', 'X-Other: all']\n\
+        "header = ['X-Server: all', 'X-Other: all', 'Cache-Control: no-store']\n\
          [[route]]\npath = '/assets'\ncache-control = 'max-age=60'\n\
          set-header = ['X-Server: assets']\nadd-header = ['X-More: 1']\n\
          remove-header = ['Server']\nerror-page = ['404=OUTSIDE/lost.html']\n",
@@ -165,10 +171,11 @@ fn replies_have_the_fields_of_their_route(setup: &Setup) {
     assert_eq!((same.status, same.field("Cache-Control")), (304, Some("max-age=60")));
     let lost = client.get("/assets/none");
     assert_eq!((lost.status, lost.text().as_str()), (404, "lost"));
-    assert_eq!((lost.field("Cache-Control"), lost.field("X-Server")), (None, Some("assets")));
+    assert_eq!(lost.field("X-Server"), Some("assets"));
+    assert_eq!(lost.field("Cache-Control"), Some("no-store"), "it is an error");
     let hello = client.get("/hello.txt");
     assert_eq!((hello.field("X-Server"), hello.field("Server")), (Some("all"), Some("weir")));
-    assert_eq!(hello.field("Cache-Control"), None);
+    assert_eq!(hello.field("Cache-Control"), Some("no-store"));
     let own = client.get("/none");
     assert_eq!(own.field("X-Content-Type-Options"), Some("nosniff"));
     assert!(own.expect_field("Content-Security-Policy").contains("default-src 'none'"));
@@ -182,7 +189,8 @@ fn a_denied_client_is_refused_however_it_writes_the_path(setup: &Setup) {
         setup,
         &root,
         "[[route]]\npath = '/admin'\ndeny = ['127.0.0.0/8']\n\
-         [[route]]\npath = '/admin/open'\nallow = ['127.0.0.1']\nstatus = 200\n",
+         [[route]]\npath = '/admin/open'\nallow = ['127.0.0.1']\nstatus = 200\n\
+         [[route]]\npath = '/mapped'\ndeny = ['::ffff:127.0.0.1']\nstatus = 200\n",
     );
     for target in [
         "/admin/secret.txt",
@@ -194,6 +202,7 @@ fn a_denied_client_is_refused_however_it_writes_the_path(setup: &Setup) {
         "/%61%64%6d%69%6e/secret.txt",
         "/admin%2fsecret.txt",
         "http://other.example/admin/secret.txt",
+        "/mapped",
     ] {
         let reply = get(&server, "a", target);
         assert_eq!(reply.status, 403, "{target}");
@@ -214,7 +223,10 @@ fn an_application_of_one_page_is_served_for_every_path(setup: &Setup) {
         setup,
         &root,
         "[[route]]\npath = '/'\ntry-files = ['{path}.html', '/index.html']\n\
-         [[route]]\npath = '/api'\n",
+         [[route]]\npath = '/api'\n\
+         [[site]]\nhosts = ['app.example']\ntry-files = ['/index.html']\n\
+         [[site.route]]\npath = '/assets'\ncache-control = 'immutable'\n\
+         [[site.route]]\npath = '/manual'\ntry-files = ['/about.html']\n",
     );
     let mut client = server.connect();
     for (target, status, text) in [
@@ -229,6 +241,11 @@ fn an_application_of_one_page_is_served_for_every_path(setup: &Setup) {
     }
     assert_eq!(client.head_with("/users/7", &[]).status, 200);
     assert_eq!(client.get("/api/none").status, 404);
+    let of_site = |target| get(&server, "app.example", target);
+    assert_eq!(of_site("/users/7").text(), "app");
+    let none = of_site("/assets/none.js");
+    assert_eq!((none.status, none.field("Cache-Control")), (404, None));
+    assert_eq!(of_site("/manual/none").text(), "about");
     server.stop_cleanly();
 }
 
@@ -278,7 +295,10 @@ fn pages_of_other_origins_are_told_what_they_may_do(setup: &Setup) {
         &root,
         "[[route]]\npath = '/api'\ncors-origins = ['https://app.example']\n\
          cors-methods = ['PUT']\ncors-headers = ['X-Token']\ncors-credentials = true\n\
-         cors-max-age = '1m'\n",
+         cors-max-age = '1m'\n\
+         [[route]]\npath = '/denied'\ncors-origins = ['https://app.example']\n\
+         deny = ['127.0.0.1']\n\
+         [[route]]\npath = '/open'\ncors-origins = ['*']\nstatus = 200\n",
     );
     let mut client = server.connect();
     let app = "Origin: https://app.example";
@@ -303,6 +323,18 @@ fn pages_of_other_origins_are_told_what_they_may_do(setup: &Setup) {
         (elsewhere.field("Access-Control-Allow-Origin"), elsewhere.field("Vary")),
         (None, None)
     );
+    let denied = client.get_with("/denied", &[app]);
+    assert_eq!(denied.status, 403);
+    assert_eq!(denied.field("Access-Control-Allow-Origin"), Some("https://app.example"));
+    // A cache may send to a page what it has from a request without an origin.
+    let origins: [&[&str]; 3] = [&[], &[app], &["Origin: https://other.example"]];
+    for origin in origins {
+        let open = client.get_with("/open", origin);
+        assert_eq!(open.field("Access-Control-Allow-Origin"), Some("*"), "{origin:?}");
+        assert_eq!(open.field("Vary"), None, "{origin:?}");
+    }
+    let asked = ask(&mut client, "OPTIONS", "a", "/open", &[asks]);
+    assert_eq!((asked.status, asked.field("Access-Control-Allow-Methods")), (200, None));
     server.stop_cleanly();
 }
 
@@ -425,7 +457,7 @@ fn replies_of_an_upstream_have_the_fields_of_their_route(setup: &Setup) {
     let text = format!(
         "cache = '1M'\n[[upstream]]\nname = 'app'\nservers = '{}'\n\
          [[route]]\npath = '/'\nupstream = 'app'\nremove-header = ['X-Powered-By']\n\
-         set-header = ['Server: mine']\ncache-control = 'no-store'\n\
+         set-header = ['Server: mine', 'Cache-Control: private']\ncache-control = 'no-store'\n\
          cors-origins = ['https://app.example']\n\
          [[route]]\npath = '/plain'\nupstream = 'app'\n",
         origin.url()
@@ -465,7 +497,10 @@ fn a_field_that_no_reply_has_is_in_none_whoever_makes_it() {
         &format!(
             "upstream = ['app={}', 'gone=http://127.0.0.1:1']\n[[site]]\nhosts = ['test.example']\n\
              remove-header = ['Link', 'Content-Security-Policy', 'Proxy-Status', 'Accept-Ranges']\n\
+             set-header = ['X-Set: 1']\nadd-header = ['X-Added: 1']\ncache-control = 'no-cache'\n\
              [[site.route]]\npath = '/app'\nupstream = 'app'\n\
+             [[site.route]]\npath = '/bare'\nstatus = 200\n\
+             remove-header = ['x-set', 'X-Added', 'Cache-Control']\n\
              [[site.route]]\npath = '/gone'\nupstream = 'gone'\n\
              [[site.route]]\npath = '/moved'\nredirect = '/'\n",
             origin.url()
@@ -484,6 +519,11 @@ fn a_field_that_no_reply_has_is_in_none_whoever_makes_it() {
             assert_eq!(reply.field(name), None, "{target}");
         }
         assert_eq!(reply.field("X-Content-Type-Options").is_some(), status != 200, "{target}");
+    }
+    // A route removes what its site sets.
+    let (bare, hello) = (client.get("/bare"), client.get("/hello.txt"));
+    for name in ["X-Set", "X-Added", "Cache-Control"] {
+        assert_eq!((bare.field(name), hello.field(name).is_some()), (None, true), "{name}");
     }
     server.stop_cleanly();
 }
@@ -692,6 +732,85 @@ fn what_makes_no_sense_is_one_sentence_with_its_place() {
     ] {
         check_refuses(&root, text, says);
     }
+}
+
+#[test]
+fn what_an_option_names_is_told_with_the_place_of_the_option() {
+    let root = Root::with_hello();
+    for (text, says) in [
+        ("error-page = '300=/x'\n", "line 1, column 14: --error-page: 300: not an error status"),
+        ("error-page = '404=/no/such'\n", "line 1, column 14: --error-page: /no/such: No such"),
+        ("upstream = 'a=ftp://x'\n", "line 1, column 12: --upstream: ftp://x is none of"),
+        ("upstream = ['a=unix:a', 'a=unix:b']\n", "line 1, column 12: --upstream: the name a is"),
+        (
+            "upstream = 'a=https://127.0.0.1'\nupstream-ca = '/no/such'\n",
+            "line 2, column 15: --upstream-ca: /no/such: No such",
+        ),
+        (
+            "listen = 'https://127.0.0.1:0'\ntls-cert = '/no/such'\ntls-key = '/no/key'\n",
+            "line 2, column 12: --tls-cert: /no/such: No such",
+        ),
+    ] {
+        check_refuses(&root, text, says);
+    }
+    let authority = Authority::new();
+    let issued = authority.issue("server", &NAMES);
+    let certificate = issued.certificate_file.display();
+    let text = format!(
+        "listen = 'https://127.0.0.1:0'\ntls-cert = '{certificate}'\ntls-key = '/no/key'\n"
+    );
+    check_refuses(&root, &text, "line 3, column 11: --tls-key: /no/key: No such");
+}
+
+#[test]
+fn a_file_of_a_proxy_is_checked_with_servers_that_its_options_are_for() {
+    let root = Root::with_hello();
+    let check = |text: &str| {
+        let config = write_config(&root, text);
+        run(Command::new(WEIR).args(["check", "--proxy"]).arg(&config))
+    };
+    for text in ["", "upstream-insecure = true\n", "proxy-protocol-out = 'v2'\n"] {
+        let stopped = check(text);
+        assert_eq!(stopped.status.code(), Some(0), "{text:?}: {}", stopped.stderr);
+        assert!(stopped.stdout.contains("is sound"), "{text:?}: {}", stopped.stdout);
+    }
+    let wrong = check("upstream-ca = '/no/such'\n");
+    assert_eq!(wrong.status.code(), Some(2), "{}", wrong.stderr);
+    let says = "line 1, column 15: --upstream-ca: /no/such: No such";
+    assert!(wrong.stderr.contains(says), "{}", wrong.stderr);
+}
+
+#[test]
+fn the_files_of_the_machine_are_served_only_if_somebody_says_so() {
+    let root = Root::with_hello();
+    let www = root.path().display();
+    let in_top = |words: &[&str], text: &str| {
+        let config = write_config(&root, text);
+        run(Command::new(WEIR).current_dir("/").args(words).arg(&config))
+    };
+    let site = format!("[[site]]\nhosts = ['a.example']\nroot = '{www}'\n");
+    for text in ["listing = true\n", &site] {
+        for words in [&["check"][..], &["serve", "--config"]] {
+            let stopped = in_top(words, text);
+            assert_eq!(stopped.status.code(), Some(2), "{words:?} {text:?}: {}", stopped.stderr);
+            assert_eq!(stopped.stderr.trim_end().lines().count(), 1, "{}", stopped.stderr);
+            assert!(stopped.stderr.contains("weir.toml: no root is named"), "{}", stopped.stderr);
+        }
+        let printed = in_top(&["serve", "--print-config", "--config"], text);
+        assert_eq!(printed.status.code(), Some(0), "{text:?}: {}", printed.stderr);
+    }
+    for named in [www.to_string(), "/".to_owned()] {
+        let stopped = in_top(&["check"], &format!("root = '{named}'\n{site}"));
+        assert_eq!(stopped.status.code(), Some(0), "{named}: {}", stopped.stderr);
+        let says = format!("is sound: serves {named} on ");
+        assert!(stopped.stdout.contains(&says), "{named}: {}", stopped.stdout);
+    }
+    // Elsewhere the working directory is served, and the check says which one that is.
+    let config = write_config(&root, "listing = true\n");
+    let stopped = run(Command::new(WEIR).current_dir(root.path()).arg("check").arg(&config));
+    let real = root.path().canonicalize().unwrap();
+    let says = format!("is sound: serves {} on ", real.display());
+    assert!(stopped.stdout.contains(&says), "{}", stopped.stdout);
 }
 
 /// Checks a file in which something is wrong, which is said in a sentence.

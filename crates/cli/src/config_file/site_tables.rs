@@ -106,12 +106,13 @@ impl SettingsTable {
             .map_err(|error| self.place.wrong(&crate::one_sentence(&error)))
     }
 
-    /// Returns the settings: its own, and otherwise those of its site.
+    /// Returns the settings: its own, and otherwise those of its site, but for the files that this
+    /// tries: what is not there in a route is missing.
     ///
     /// # Errors
     /// A sentence with its place: they do not fit together.
     pub(crate) fn settings(&self, of_site: &Settings) -> Result<Settings, String> {
-        let mut settings = of_site.clone();
+        let mut settings = Settings { try_files: None, ..of_site.clone() };
         if self.keys.iter().any(|key| ACTIONS.contains(&key.value.as_str())) {
             settings = Settings { upstream: None, redirect: None, status: None, ..settings };
         }

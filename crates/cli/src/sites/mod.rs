@@ -253,7 +253,8 @@ impl Builder<'_> {
             None => Vec::new(),
         };
         error_pages.extend_from_slice(self.server.error_pages);
-        let cache_control = settings.cache_control.as_ref();
+        let is_left_out = settings.removes("cache-control");
+        let cache_control = settings.cache_control.as_ref().filter(|_| !is_left_out);
         Ok(Rule {
             action,
             fields: fields(self.server.fields, settings, &removed),
@@ -375,8 +376,8 @@ fn users(settings: &Settings) -> Result<Option<Users>, String> {
     Users::parse(&text, realm).map(Some).map_err(|error| wrong(error.to_string()))
 }
 
-/// Returns the field lines of every reply: `ours` but for what is `removed`, then
-/// those of the settings.
+/// Returns the field lines of every reply: `ours` but for what is `removed`, then those of the
+/// settings, which may be a site's that its route removes.
 fn fields(ours: &[u8], settings: &Settings, removed: &[String]) -> Vec<u8> {
     let is_kept = |line: &&[u8]| {
         let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
@@ -385,7 +386,7 @@ fn fields(ours: &[u8], settings: &Settings, removed: &[String]) -> Vec<u8> {
     let lines = ours.split_inclusive(|&byte| byte == b'\n');
     let mut fields: Vec<u8> = lines.filter(is_kept).flatten().copied().collect();
     let more = settings.set_header.iter().chain(&settings.add_header).flatten();
-    for (name, value) in more {
+    for (name, value) in more.filter(|(name, _)| !settings.removes(name)) {
         fields.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
     }
     fields

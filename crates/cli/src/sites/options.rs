@@ -45,7 +45,8 @@ pub(crate) struct RouteKeys {
     pub host: Option<String>,
 }
 
-/// Keys of a site and of a route, which has those of its site unless it says otherwise.
+/// Keys of a site and of a route, which has those of its site unless it says otherwise; but none of
+/// its `try-files`.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Settings {
     /// The upstream that requests are forwarded to, or `files`
@@ -82,7 +83,7 @@ pub(crate) struct Settings {
     pub strip: Option<OnOff>,
 
     /// Paths tried, in order, when there is nothing at the request's own; {path} stands for that.
-    /// An application of one page has /index.html
+    /// An application of one page has /index.html. A route has its own only, and none of its site's
     #[arg(long, value_name = "LIST", value_parser = Template::file, help_heading = FILES)]
     pub try_files: Option<Vec<Template>>,
 
@@ -98,7 +99,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "NAME", value_parser = values::removed_field, help_heading = FIELDS)]
     pub remove_header: Option<Vec<String>>,
 
-    /// The Cache-Control of every reply that is no error, in the place of an upstream's
+    /// The Cache-Control of every reply that is no error, in the place of any other
     #[arg(long, value_name = "VALUE", value_parser = values::field_value, help_heading = FIELDS)]
     pub cache_control: Option<String>,
 
@@ -156,6 +157,13 @@ pub(crate) struct Settings {
     /// A page for an error status, read at the start and at a reload
     #[arg(long, value_name = "CODE=FILE", value_parser = values::pair, help_heading = LIMITS)]
     pub error_page: Option<Vec<(String, String)>>,
+}
+
+impl Settings {
+    /// Returns whether no reply has a field of this name.
+    pub(crate) fn removes(&self, name: &str) -> bool {
+        self.remove_header.iter().flatten().any(|each| each.eq_ignore_ascii_case(name))
+    }
 }
 
 /// Keys that say what answers. A route that has one of them has none of its site's.

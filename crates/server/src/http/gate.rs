@@ -104,41 +104,35 @@ impl Arriving<'_, '_> {
     pub(super) fn judge(&self, desk: Desk<'_>) -> Gate {
         let Desk { config, sites, room, logins } = desk;
         let Request { host, target, .. } = *self.request;
-        let refuse = |rule, status| {
+        let refuse = |status| {
             let verdict = Verdict::Refuse(status);
-            Gate::Ruled(Ruling { rule, origin: OriginIndex::Other, verdict })
+            Gate::Ruled(Ruling { rule: None, origin: OriginIndex::Other, verdict })
         };
         if self.peer.ip().to_canonical().is_loopback() && !sites.allows_over_loopback(host) {
-            return refuse(None, Status::MISDIRECTED_REQUEST);
+            return refuse(Status::MISDIRECTED_REQUEST);
         }
         let index = match sites.find(host, target.path(), room) {
             Ok(index) => index,
-            Err(status) => return refuse(None, status),
+            Err(status) => return refuse(status),
         };
-        let Some(rule) = sites.rule(index) else { return refuse(None, Status::NOT_FOUND) };
+        let Some(rule) = sites.rule(index) else { return refuse(Status::NOT_FOUND) };
+        let needs_fields = rule.cors.is_some() || rule.users.is_some();
+        let asks = if needs_fields { Asks::of(self.head) } else { Asks::default() };
+        // A page that may read replies may read refusals too.
+        let origin = rule.cors.as_ref().map_or(OriginIndex::Other, |cors| cors.find(asks.origin));
+        let ruled = |verdict| Gate::Ruled(Ruling { rule: Some(index), origin, verdict });
         if !self.is_allowed(rule, || config.client(self.peer, self.head)) {
-            return refuse(Some(index), Status::FORBIDDEN);
+            return ruled(Verdict::Refuse(Status::FORBIDDEN));
         }
-        let mut origin = OriginIndex::Other;
+        // It comes without a password (Fetch Living Standard section 4.8).
+        if rule.cors.is_some() && self.is_preflight(&asks) {
+            return ruled(Verdict::Preflight);
+        }
         let mut verdict = Verdict::Pass;
-        if rule.cors.is_some() || rule.users.is_some() {
-            let asks = Asks::of(self.head);
-            if let Some(cors) = &rule.cors {
-                origin = cors.find(asks.origin);
-                // It comes without a password (Fetch Living Standard section 4.8).
-                if self.is_preflight(&asks) {
-                    return Gate::Ruled(Ruling {
-                        rule: Some(index),
-                        origin,
-                        verdict: Verdict::Preflight,
-                    });
-                }
-            }
-            if let Some(users) = &rule.users {
-                match self.check_password(users, &asks, sites, logins) {
-                    Ok(judged) => verdict = judged,
-                    Err(waits) => return Gate::Waits(waits),
-                }
+        if let Some(users) = &rule.users {
+            match self.check_password(users, &asks, sites, logins) {
+                Ok(judged) => verdict = judged,
+                Err(waits) => return Gate::Waits(waits),
             }
         }
         if verdict == Verdict::Pass {
@@ -150,7 +144,7 @@ impl Arriving<'_, '_> {
             let client = || self.client(|| config.client(self.peer, self.head));
             verdict = self.check_destination(rule, client, is_trusted, sites, room);
         }
-        Gate::Ruled(Ruling { rule: Some(index), origin, verdict })
+        ruled(verdict)
     }
 
     /// Judges a request by the second resource that it changes, which COPY and MOVE name (RFC 4918

@@ -15,7 +15,7 @@ use weir_content::{
     Compress, Conditions, Content, Entry, Fetch, Found, Lookup, PreconditionResult, Waiter,
     evaluate, if_range_holds,
 };
-use weir_http1::forward::is_left_out;
+use weir_http1::forward::{is_left_out, push_own};
 use weir_http1::proxy_protocol::Endpoints;
 use weir_http1::{Framing, Lines, Method, Request, Status, Target, Version, reply};
 use weir_sys::{is_exhaustion, socket};
@@ -127,16 +127,33 @@ pub(crate) fn answer_instead(
     reply.plain(status, fields);
 }
 
-/// Answers a request.
+/// Answers a request. It is charged to its source once it is answered: one that has to wait is
+/// tried again.
 pub(crate) fn answer(
     request: &Request<'_>,
     info: RequestInfo,
     context: &mut WorkerContext,
     out: &mut Output,
 ) -> Answer {
+    let share_used_up = !context.is_within_share(info.peer);
+    let close = closes(request, info, share_used_up, context);
+    let answer = answer_uncharged(request, info, close, context, out);
+    if matches!(answer, Answer::Written) {
+        charge(request, info, context);
+    }
+    answer
+}
+
+fn answer_uncharged(
+    request: &Request<'_>,
+    info: RequestInfo,
+    close: bool,
+    context: &mut WorkerContext,
+    out: &mut Output,
+) -> Answer {
     // Bytes after a CONNECT belong to a tunnel, and are no requests (RFC 9110 §9.3.6).
     let tunnels = request.method == Method::Connect;
-    let close = closes_after(request, info, context) || tunnels;
+    let close = close || tunnels;
     out.linger |= tunnels;
     let answered = Answered::of(request);
     let mut reply = Reply {
@@ -213,11 +230,26 @@ pub(crate) fn closes_after(
     info: RequestInfo,
     context: &mut WorkerContext,
 ) -> bool {
+    let share_used_up = charge(request, info, context);
+    closes(request, info, share_used_up, context)
+}
+
+/// Charges a request to its source. Returns whether that has used up its share.
+fn charge(request: &Request<'_>, info: RequestInfo, context: &mut WorkerContext) -> bool {
     let share_used_up = context.charge_source(info.peer);
     if request.keep_alive && (context.pressure || share_used_up) {
         context.counters.closed_by_pressure.one();
         context.counters.closed_by_share.add(share_used_up.into());
     }
+    share_used_up
+}
+
+fn closes(
+    request: &Request<'_>,
+    info: RequestInfo,
+    share_used_up: bool,
+    context: &WorkerContext,
+) -> bool {
     let is_last = info.is_last || info.body_incomplete;
     !request.keep_alive || is_last || context.is_closing() || share_used_up
 }
@@ -590,17 +622,13 @@ impl Reply<'_, '_> {
         let cache_control = if status < 400 { lines.cache_control } else { b"" };
         let Some((stored, says)) = self.stored else {
             out.extend_from_slice(context.date.at(unix_ns / 1_000_000_000));
-            for part in [lines.fields, lines.for_page, cache_control] {
-                out.extend_from_slice(part);
-            }
+            push_own(out, lines.fields, false, cache_control);
+            out.extend_from_slice(lines.for_page);
+            out.extend_from_slice(cache_control);
             return;
         };
-        // The server is the one that made the reply (RFC 9110 section 10.2.4).
         let has_server = stored.has_server && !is_left_out(b"server", lines.removed, b"");
-        let ours = lines.fields.split_inclusive(|&byte| byte == b'\n');
-        for line in ours.filter(|line| !(has_server && line.starts_with(b"Server:"))) {
-            out.extend_from_slice(line);
-        }
+        push_own(out, lines.fields, has_server, cache_control);
         out.extend_from_slice(lines.for_page);
         out.extend_from_slice(cache_control);
         if !is_left_out(b"age", lines.removed, b"") {

@@ -240,7 +240,8 @@ fn write_file(
     let left = range.end - range.start;
     if left > tail && socket.is_of_kernel() && file.is_quiet(context.clock()) {
         let wanted = (left - tail).min(context.write_budget.bytes()).min(most_bytes);
-        let bytes = socket.send_file(file.as_fd(), range.start, wanted as usize)? as u64;
+        let sent = socket.send_file(file.as_fd(), range.start, wanted as usize);
+        let bytes = sent.map_err(of_socket_or_file)? as u64;
         if bytes == 0 || !file.is_unchanged().unwrap_or(false) {
             return Err(changed());
         }
@@ -254,6 +255,25 @@ fn write_file(
     }
     let bytes = socket.write(copy, false)?;
     Ok(Progress { bytes: bytes as u64, full: bytes < wanted })
+}
+
+/// Returns an error of sendfile(2): as it is if it is the socket's, or a lack of memory; any other
+/// is the file's, such as that of a disk that fails.
+fn of_socket_or_file(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock
+        | io::ErrorKind::OutOfMemory
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::ConnectionRefused
+        | io::ErrorKind::NotConnected
+        | io::ErrorKind::TimedOut
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkUnreachable
+        | io::ErrorKind::NetworkDown => error,
+        _ => changed(),
+    }
 }
 
 fn changed() -> io::Error {

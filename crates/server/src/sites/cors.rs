@@ -56,7 +56,7 @@ pub const NAMES: [&str; 6] = [
 pub enum OriginIndex {
     /// The one with this index.
     Allowed(u16),
-    /// None, or none that is on the list.
+    /// None that is on the list, or none at all where that is of names.
     Other,
 }
 
@@ -92,11 +92,12 @@ impl Cors {
         Ok(Some(Self { origins, varies: !has_any }))
     }
 
-    /// Finds the origin that a request names.
+    /// Finds the origin that a request names. Where any may read, a reply says so to a request that
+    /// names none as well: a cache may send it to a page later (Fetch Living Standard, "CORS
+    /// protocol and HTTP caches").
     #[must_use]
     pub fn find(&self, origin: Option<&[u8]>) -> OriginIndex {
-        let Some(origin) = origin else { return OriginIndex::Other };
-        let is_it = |each: &Origin| each.name.as_deref().is_none_or(|name| name == origin);
+        let is_it = |each: &Origin| each.name.as_deref().is_none_or(|name| Some(name) == origin);
         let found = self.origins.iter().position(is_it).and_then(|index| index.try_into().ok());
         found.map_or(OriginIndex::Other, OriginIndex::Allowed)
     }
@@ -223,7 +224,7 @@ mod tests {
         let cors = Cors::new(&options(&["*"])).unwrap().unwrap();
         let origin = cors.find(Some(b"https://any.example"));
         assert_eq!(text(cors.lines(origin)), "Access-Control-Allow-Origin: *\r\n");
-        assert_eq!(text(cors.lines(cors.find(None))), "");
+        assert_eq!(cors.find(None), origin);
         let with_password = CorsOptions { credentials: true, ..options(&["*"]) };
         assert!(Cors::new(&with_password).is_err());
         for wrong in ["a.example", "https://a.example/", "https://", "https://A.example", ""] {

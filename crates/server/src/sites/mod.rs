@@ -75,7 +75,8 @@ pub struct Rule {
     pub tls_fields: Vec<u8>,
     /// Names of fields of an upstream that are not passed on, in lower case.
     pub removed: Vec<Box<[u8]>>,
-    /// The Cache-Control line of every reply that is no error, ended by CRLF; or empty.
+    /// The Cache-Control line of every reply that is no error, in the place of any in `fields`,
+    /// ended by CRLF; or empty.
     pub cache_control: Vec<u8>,
     /// Bodies for error statuses.
     pub error_pages: Vec<ErrorPage>,

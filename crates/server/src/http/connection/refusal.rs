@@ -1,6 +1,7 @@
 //! The part of the connection machine that refuses: a request that cannot be read, or is not to be
 //! answered, and a connection for which there is no time.
 
+use std::cell::OnceCell;
 use std::ops::ControlFlow;
 
 use weir_http1::{Request, Status};
@@ -62,12 +63,15 @@ impl Connection {
         ControlFlow::Continue(())
     }
 
-    /// Replaces any output by a refusal with `status`, and closes.
+    /// Replaces any output by a refusal with `status`, and closes. No request is being answered, so
+    /// that it has nothing of the site of the last one.
     pub(super) fn refuse_and_close(
         &mut self,
         status: Status,
         context: &mut WorkerContext,
     ) -> Action {
+        self.ruling = None;
+        self.client = OnceCell::new();
         if let Some(output) = self.output.take() {
             context.give_output(output);
         }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use weir_content::path::{encode, redirect_location};
 use weir_content::{Found, Lookup};
-use weir_http1::{Request, Status, Target};
+use weir_http1::{Method, Request, Status, Target};
 
 use super::Reply;
 use crate::config::Config;
@@ -27,7 +27,8 @@ impl Reply<'_, '_> {
     /// Answers a request as its rule says, unless that is with files or by an upstream. Returns
     /// whether it did.
     pub(super) fn by_rule(&mut self, request: &Request<'_>, ruling: Ruling) -> bool {
-        if ruling.verdict == Verdict::Pass && self.rule().is_none_or(serves) {
+        let leaves = |rule: &Rule| leaves_to_others(rule, request.method);
+        if ruling.verdict == Verdict::Pass && self.rule().is_none_or(leaves) {
             return false;
         }
         let config = self.context.config();
@@ -125,9 +126,14 @@ impl Reply<'_, '_> {
     }
 }
 
-/// Returns whether a rule has files served, or an upstream's replies.
-fn serves(rule: &Rule) -> bool {
-    matches!(rule.action, Action::Files(_) | Action::Upstream(_))
+/// Returns whether a rule leaves the reply to others: it has files served, or an upstream's
+/// replies, or its status would say that a tunnel begins (RFC 9110 section 9.3.6).
+fn leaves_to_others(rule: &Rule, method: Method) -> bool {
+    match &rule.action {
+        Action::Files(_) | Action::Upstream(_) => true,
+        Action::Status(status) => method == Method::Connect && status.code() < 300,
+        Action::Redirect(..) => false,
+    }
 }
 
 /// Returns the part of a request's path that is below the route's, encoded: empty, or beginning
