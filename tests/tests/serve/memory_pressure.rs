@@ -1,5 +1,5 @@
-//! The order of giving way under the memory budget, beyond plain files: sessions of TLS, the cache
-//! of a proxy, and processes that share one budget.
+//! The order of giving way under the memory budget, beyond plain files: requests on open
+//! connections, sessions of TLS, the cache of a proxy, and processes that share one budget.
 
 use std::sync::Arc;
 
@@ -7,14 +7,54 @@ use weir_tests::files::settle;
 use weir_tests::origin::reply;
 use weir_tests::tls::{Authority, NAMES, VERSIONS};
 use weir_tests::wait::until;
-use weir_tests::{Client, Origin, Root, Server, Stopped, request};
+use weir_tests::{Client, Origin, Root, Server, Setup, Stopped, request, suite};
 
 use crate::WEIR;
 use crate::admin::{ADMIN, admin};
 use crate::memory::{ALL, MIB, PATIENT, figure, is_served};
 
+suite! {
+    every_architecture:
+    requests_on_open_connections_are_refused_once_memory_is_nearly_used_up,
+}
+
 fn total(stopped: &Stopped, name: &str) -> u64 {
     stopped.stats()["total"][name].as_u64().expect(name)
+}
+
+/// Budget of a server that sends a body of most of it.
+const OPEN_BUDGET: u64 = 64 * MIB;
+
+/// A client that has sent nothing holds nothing that closing it would give back, and is there when
+/// the memory is used up.
+fn requests_on_open_connections_are_refused_once_memory_is_nearly_used_up(setup: &Setup) {
+    let root = Root::with_hello();
+    let budget = OPEN_BUDGET.to_string();
+    let content = ["--cache-size", "0", "--sendfile-above", "64M", "--compress=off"];
+    let options = ["--memory", &budget, "--workers", "1"];
+    let server = setup.serve(&root, &[&options[..], &content, &PATIENT, &ADMIN].concat());
+    let address = admin(&server);
+    let mut used = 0;
+    until("the account is published", || {
+        assert!(is_served(&server), "{}", setup.name);
+        used = figure(&address, "memory_used_bytes");
+        used > 0
+    });
+    let body_bytes = OPEN_BUDGET / 100 * 97 - used;
+    root.write("large", vec![b'a'; body_bytes as usize]);
+    until("a request on an open connection was refused", || {
+        let mut silent = server.connect();
+        let mut reader = Client::connect_narrow(server.address());
+        let _ = reader.try_send(request("GET", "/large", &[]));
+        // The body gives way as well, once its client has taken nothing for a second.
+        if reader.head().is_ok() {
+            let _ = silent.try_send(request("GET", "/hello.txt", &[]));
+            let _ = silent.try_reply();
+        }
+        figure(&address, "refusals_total{reason=\"memory_request\"}") > 0
+    });
+    until("clients were served again", || is_served(&server));
+    server.stop_cleanly();
 }
 
 /// Most connections with TLS that a test opens: several times what the budget has room for.

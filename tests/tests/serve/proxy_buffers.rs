@@ -89,7 +89,7 @@ fn begin_to_read(server: &Server, target: &str) -> (Client, weir_tests::Reply) {
     (client, head)
 }
 
-fn stat(server: &Server, name: &str) -> u64 {
+pub(crate) fn stat(server: &Server, name: &str) -> u64 {
     let mut value = None;
     until(name, || {
         server.signal(Signal::USR1);

@@ -15,7 +15,13 @@ use crate::WEIR;
 const CLIENTS: u64 = 64;
 
 fn serve(root: &Root, mechanism: &str, settings: &[&str]) -> Server {
-    let mut options = vec!["--workers", "1", "--preset", "accept1", "--mechanism", mechanism];
+    serve_with(root, mechanism, settings, &[])
+}
+
+/// Like [`serve`], with other options besides.
+fn serve_with(root: &Root, mechanism: &str, settings: &[&str], options: &[&str]) -> Server {
+    let own = ["--workers", "1", "--preset", "accept1", "--mechanism", mechanism];
+    let mut options = [&own[..], options].concat();
     for setting in settings {
         options.extend(["--mechanism-option", setting]);
     }
@@ -110,6 +116,27 @@ fn after_an_overflow_all_who_wait_are_accepted_and_answered_under_multi_accept_s
             let accepts_max = number(&total, "accepts_max");
             assert_eq!(accepts_max > 1, falls_back, "an accept-limit of 1: {accepts_max}");
         }
+    }
+}
+
+#[test]
+fn after_an_overflow_no_more_are_accepted_than_may_be_open() {
+    let root = Root::with_hello();
+    let room = (CLIENTS + 8).to_string();
+    for mechanism in ["rtsig", "rtsig-bulk"] {
+        let settings = ["pending-signals=16", "fallback=1"];
+        let server = serve_with(&root, mechanism, &settings, &["--max-conns", &room]);
+        let mut clients = connected(&server);
+        let more = while_stopped(&server, || {
+            send_all(&mut clients);
+            (0..CLIENTS).map(|_| server.connect()).collect::<Vec<_>>()
+        });
+        all_are_answered(&mut clients);
+        drop((clients, more));
+        let total = total(server);
+        assert!(number(&total, "event_fallbacks") > 0, "{mechanism}: {total}");
+        assert!(number(&total, "accepts_max") > 1, "{mechanism}: {total}");
+        assert_eq!(number(&total, "end_failed"), 0, "{mechanism}: {total}");
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct Output {
     pub sent_bytes: u64,
     /// True once bytes were lent to the kernel, which may send them at any time.
     pub is_lent: bool,
+    /// Memory of the chunk that was taken out and is not sent to its end, bytes.
+    pub chunk_memory_bytes: u64,
     /// Time since which the socket has been full, nanoseconds; `None` while it is not.
     pub full_since_ns: Option<u64>,
     /// Rate at which the client takes the replies.
@@ -91,6 +93,19 @@ pub(crate) enum Chunk {
     Both(Vec<u8>, Arc<[u8]>, Range<usize>),
     /// These bytes, then a range of a file, which must still be unchanged when it has been read.
     File(Vec<u8>, Arc<OpenFile>, Range<u64>),
+}
+
+impl Chunk {
+    /// Returns the memory that it takes until it has been sent, bytes: a body may be one that no
+    /// cache has any more, and a file is read before it is sent.
+    fn memory_bytes(&self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Bytes(bytes) => bytes.capacity() as u64,
+            Self::Both(bytes, body, _) => (bytes.capacity() + body.len()) as u64,
+            Self::File(bytes, _, range) => bytes.capacity() as u64 + (range.end - range.start),
+        }
+    }
 }
 
 impl Output {
@@ -172,6 +187,12 @@ impl Output {
 
     /// Takes out the chunk to be sent next, with at most `file_bytes_max` of a file.
     pub(crate) fn take_chunk(&mut self, file_bytes_max: u64) -> Chunk {
+        let chunk = self.next_chunk(file_bytes_max);
+        self.chunk_memory_bytes = chunk.memory_bytes();
+        chunk
+    }
+
+    fn next_chunk(&mut self, file_bytes_max: u64) -> Chunk {
         if self.bytes.is_empty() && self.body.is_none() && !self.next_part() {
             return Chunk::Nothing;
         }

@@ -79,8 +79,17 @@ impl ConnectionIo for SocketConnection {
         listener::arrival(self.socket.as_fd()).ok()
     }
 
+    fn has_answered_handshake(&self) -> bool {
+        self.conn.is_handshaking() && !self.awaits_handshake()
+    }
+
     fn reset_on_close(&self) {
         self.socket.reset_on_close();
+    }
+
+    fn discard_unread(&self, scratch: &mut [u8]) {
+        // An error is one that the close would meet too.
+        let _ = socket::read_slice(self.fd(), scratch);
     }
 
     fn close(self, reason: CloseReason, context: &mut WorkerContext) {

@@ -30,11 +30,17 @@ impl<M: Model> Worker<M> {
 
     /// Makes one accept of a phase, if the policy allows another; returns whether to continue.
     pub(crate) fn accept_one(&mut self, index: usize, phase: &mut AcceptPhase) -> bool {
-        // What is deferred begins no handshake yet.
-        if phase.decision.order == Order::Oldest && self.core.handshakes_fill(index) {
+        // What is deferred begins no handshake yet, and what a drain leaves pending is reset.
+        let is_draining = self.core.context.draining;
+        let takes_in_order = phase.decision.order == Order::Oldest;
+        if takes_in_order && !is_draining && self.core.handshakes_fill(index) {
             phase.take_no_more();
         }
         if !self.may_continue(phase) {
+            return false;
+        }
+        // Slots may be promised to connections that have not come, which the policy cannot know.
+        if self.core.table.free() == 0 && !self.make_room_for_another() {
             return false;
         }
         let Some(listener) = self.core.listeners.get(index) else { return false };
@@ -69,26 +75,32 @@ impl<M: Model> Worker<M> {
         if self.core.paused_until_ns.is_some() || index >= self.core.listeners.len() {
             return None;
         }
-        if self.is_full() {
-            let evicted = self.make_room(EVICTED_AT_ONCE);
-            let open_max = self.core.table.open_max();
-            self.core.tell_with(|| {
-                format!(
-                    "this loop's {open_max} connections are all open (--max-conns): {evicted} \
-                     that waited were closed"
-                )
-            });
-            if evicted == 0 {
-                self.pause_accepting(FULL_PAUSE_NS);
-                return None;
-            }
+        if self.is_full() && !self.make_room_for_another() {
+            return None;
         }
         let mut decision = self.decide(index, true);
         if self.core.accepts_all && self.core.context.config.policy.name == PolicyName::Limit {
-            decision.budget = u64::MAX;
+            decision.budget = self.core.view().room();
         }
         self.core.context.counters.accept_phases.one();
         Some(AcceptPhase::new(decision, self.core.context.now_ns()))
+    }
+
+    /// Makes room for another connection in a table that is full, and pauses accepting if there is
+    /// none to be made. Returns whether there is.
+    fn make_room_for_another(&mut self) -> bool {
+        let evicted = self.make_room(EVICTED_AT_ONCE);
+        let open_max = self.core.table.open_max();
+        self.core.tell_with(|| {
+            format!(
+                "this loop's {open_max} connections are all open (--max-conns): {evicted} that \
+                 waited were closed"
+            )
+        });
+        if evicted == 0 {
+            self.pause_accepting(FULL_PAUSE_NS);
+        }
+        evicted > 0
     }
 
     /// Reports the outcome of a phase to the policy.

@@ -167,16 +167,20 @@ impl<M: Model> Worker<M> {
         self.refuse(fd, peer, is_tls);
     }
 
-    /// Refuses a connection that has its slot already, if the memory budget is used up; returns
-    /// whether it was.
+    /// Refuses a connection that has its slot already, if the memory budget is used up, in the same
+    /// way; returns whether it was.
     pub(crate) fn refuse_begun_for_memory(&mut self, slot: u32, peer: SocketAddr) -> bool {
         let level = self.core.context.memory.level_now();
-        let refuses = level >= MemoryLevel::Connections;
-        if refuses {
-            self.note_refused_for_memory(peer.ip());
+        if level < MemoryLevel::Connections {
+            return false;
+        }
+        self.note_refused_for_memory(peer.ip());
+        if level >= MemoryLevel::Requests {
+            self.close_unanswered(slot, CloseReason::MemoryRefused, true);
+        } else {
             self.close_in_refusal(slot, CloseReason::MemoryRefused);
         }
-        refuses
+        true
     }
 
     fn note_refused_for_memory(&mut self, client: IpAddr) {
@@ -276,10 +280,19 @@ impl<M: Model> Worker<M> {
         if refusal == Refusal::Status503 {
             return M::refuse_with_503(self, slot);
         }
-        let Some(conn) = self.core.table.conn(slot) else { return };
+        self.close_unanswered(slot, reason, refusal != Refusal::Fin);
+    }
+
+    /// Closes a connection that is refused without an answer. `resets`: by a reset.
+    fn close_unanswered(&mut self, slot: u32, reason: CloseReason, resets: bool) {
+        let core = &mut self.core;
+        let Some(conn) = core.table.conn(slot) else { return };
         conn.set_close_reason(reason);
-        if refusal != Refusal::Fin {
+        if resets {
             conn.reset_on_close();
+        } else {
+            // A close with bytes unread would be a reset.
+            conn.discard_unread(&mut core.context.scratch);
         }
         M::close(self, slot, reason);
     }

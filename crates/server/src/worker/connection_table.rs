@@ -88,9 +88,11 @@ impl<C> ConnectionTable<C> {
         Some(Token { slot, generation: self.token(slot).generation.wrapping_add(1) })
     }
 
-    /// Frees a promised slot whose connection has not come.
+    /// Frees a promised slot whose connection has not come. The token that it would have had names
+    /// no other: operations that were begun for it may not have ended.
     pub(crate) fn release(&mut self, slot: u32) {
         self.promised = self.promised.saturating_sub(1);
+        self.advance(slot);
         self.slots.free(slot);
     }
 
@@ -117,13 +119,18 @@ impl<C> ConnectionTable<C> {
     }
 
     fn fill(&mut self, slot: u32, conn: C) {
+        self.advance(slot).conn = Some(conn);
+    }
+
+    /// Begins the next generation of a slot, and returns its entry.
+    fn advance(&mut self, slot: u32) -> &mut Entry<C> {
         if slot as usize >= self.entries.len() {
             self.entries.resize_with(slot as usize + 1, Entry::empty);
             self.charge.set(self.entries.capacity() * size_of::<Entry<C>>());
         }
         let entry = &mut self.entries[slot as usize];
         entry.generation = entry.generation.wrapping_add(1);
-        entry.conn = Some(conn);
+        entry
     }
 
     /// Returns the connection in a slot, of whatever generation.
@@ -170,5 +177,28 @@ impl<C> ConnectionTable<C> {
     pub(crate) fn token(&self, slot: u32) -> Token {
         let generation = self.entries.get(slot as usize).map_or(0, |entry| entry.generation);
         Token { slot, generation }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_of_a_promise_that_was_released_names_no_later_connection() {
+        let mut table = ConnectionTable::new(SlotSearch::default(), 2, 4);
+        let mut last = table.promise().unwrap();
+        for nth in 0..3 {
+            table.release(last.slot);
+            assert_eq!((table.taken(), table.is_current(last)), (0, false));
+            let next = table.promise().unwrap();
+            assert_eq!(next.slot, last.slot);
+            assert_ne!(next, last);
+            table.fulfil(next.slot, nth);
+            assert!(table.is_current(next) && !table.is_current(last));
+            assert_eq!(table.remove(next.slot), Some((nth, next)));
+            last = table.promise().unwrap();
+            assert_ne!(last, next);
+        }
     }
 }

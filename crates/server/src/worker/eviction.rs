@@ -83,12 +83,12 @@ impl<M: Model> Worker<M> {
     }
 
     /// Handles a lack of descriptors or memory for another connection: open connections continue,
-    /// and some that can be spared are closed.
+    /// and some that can be spared are closed, if that helps.
     pub(crate) fn free_descriptors(&mut self, error: &io::Error) {
         let core = &mut self.core;
         core.context.counters.accept_failed.one();
         core.context.stores.release_descriptors();
-        let evicted = self.make_room(EVICTED_AT_ONCE);
+        let evicted = if M::closing_helps(error) { self.make_room(EVICTED_AT_ONCE) } else { 0 };
         if evicted == 0 {
             self.pause_after_error(error);
         } else {

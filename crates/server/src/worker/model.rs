@@ -66,6 +66,12 @@ pub(crate) trait Model: Sized {
         }
     }
 
+    /// Returns whether the close of connections gives back what an accept has failed for the lack
+    /// of.
+    fn closing_helps(_error: &io::Error) -> bool {
+        true
+    }
+
     /// Returns whether this accept-phase may accept another connection.
     fn takes_more(_worker: &Worker<Self>) -> bool {
         true

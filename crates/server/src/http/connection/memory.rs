@@ -4,13 +4,16 @@ use super::{Action, Connection, State};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
 use crate::context::memory::MemoryLevel;
+use crate::context::output::Output;
 
 impl Connection {
     /// Returns the memory that closing it may free besides its own size, bytes: its buffers, its
-    /// TLS session, and a body that no cache may have any more.
+    /// TLS session, what the kernel was lent of its output, and a body that no cache may have any
+    /// more.
     pub(crate) fn held_bytes(&self) -> u64 {
-        let body_bytes = self.output.as_ref().map_or(0, |output| output.body_bytes());
-        u64::from(self.held_bytes) + u64::from(self.session_bytes) + body_bytes
+        let of_output = |output: &Output| output.body_bytes() + output.chunk_memory_bytes;
+        let output_bytes = self.output.as_deref().map_or(0, of_output);
+        u64::from(self.held_bytes) + u64::from(self.session_bytes) + output_bytes
     }
 
     /// Records the memory of its TLS session, bytes.

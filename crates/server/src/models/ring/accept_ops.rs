@@ -1,9 +1,9 @@
 //! The accept-phase on a ring, with an exact number of accepts. One accept waits at each listener.
 //! When it completes, the policy decides, and as many more connections as it allows are accepted by
 //! a chain of accepts that do not wait: the first that finds the queue empty ends the chain.
-//! Without a limit, one multishot accept is used. If a policy inspects connections before they are
-//! served, or their time in the queue is asked for, each is accepted by a call of its own, as in
-//! the event loop.
+//! Without a limit, one multishot accept is used while there are slots for all that it may bring.
+//! If a policy inspects connections before they are served, or their time in the queue is asked
+//! for, each is accepted by a call of its own, as in the event loop.
 //!
 //! Knows nothing of requests.
 
@@ -25,6 +25,7 @@ use super::user_data::{Data, Kind};
 use crate::config::Config;
 use crate::context::WorkerContext;
 use crate::worker::Model;
+use crate::worker::core::LoopCore;
 use crate::worker::listener::Listener;
 
 /// Maximum number of accepts in a chain; if the policy allows more, another chain of the same phase
@@ -51,6 +52,14 @@ fn must_know_peers(context: &WorkerContext) -> bool {
     context.log.is_some() || context.upstreams.is_some() || by_rule || counts
 }
 
+/// Returns whether there is a slot for each connection that the queues can hold, one more each than
+/// their bound (listen(2)). A multishot accept takes them all before the loop sees one, and those
+/// for which the kernel finds no slot are lost.
+fn has_room_for_queues(core: &LoopCore<RingConnection>) -> bool {
+    let queue_max = (core.context.config.listenq.unsigned_abs() as usize).saturating_add(1);
+    core.table.free() >= queue_max.saturating_mul(core.listeners.len())
+}
+
 impl RingWorker {
     /// Starts an operation at each watched listener that has none under way.
     pub(super) fn start_accepts(&mut self) {
@@ -70,6 +79,7 @@ impl RingWorker {
         };
         let generation = index as u32;
         let data = |kind, slot| Data::of(kind, Token { slot, generation });
+        ops.is_many = false;
         // Without a free slot nothing can be accepted; room is made when a connection arrives.
         ops.waiting =
             if !is_plain(&listener.decision, &core.context.config) || core.table.free() == 0 {
@@ -77,7 +87,9 @@ impl RingWorker {
             } else if core.context.config.strategy.accept_limit == Limit::Inf
                 && core.context.config.strategy.accept_policy == weir_accept::PolicyName::Limit
                 && !must_know_peers(&core.context)
+                && has_room_for_queues(core)
             {
+                ops.is_many = true;
                 Some(ring.accept_many(listener.shared_fd(), data(Kind::AcceptMany, 0)))
             } else if let Some(token) = core.table.promise() {
                 let slot = token.slot - core.table.reserved();
@@ -102,11 +114,11 @@ impl RingWorker {
     }
 
     /// Cancels the operation that waits at a listener, and closes the listener: while the operation
-    /// holds it, connects would still succeed.
+    /// holds it, connects would still succeed. What has completed meanwhile is left to the next
+    /// iteration: the first bytes of a connection come after the accept-phase that brings it.
     pub(super) fn cancel_and_close(&mut self, listener: Listener) {
         self.cancel_accept((listener.token.slot - crate::worker::core::FIRST_LISTENER) as usize);
         self.hand_over();
-        self.sort();
         listener.close();
     }
 
@@ -236,6 +248,9 @@ impl RingWorker {
 
     /// Handles a completion of a multishot accept.
     fn accepted_many(&mut self, index: usize, completion: &Completion) {
+        if completion.failed_with(ECANCELED) {
+            return;
+        }
         let phase = self.model.accept_ops.get_mut(index).and_then(|ops| ops.phase.take());
         let phase = phase.or_else(|| self.begin_accept_phase(index));
         let mut phase = phase.unwrap_or_else(|| self.unlimited_phase());
@@ -254,7 +269,6 @@ impl RingWorker {
             }
             // The table is full: accepting continues when a connection has closed.
             Err(error) if is_exhaustion(&error) && self.core.table.free() == 0 => {}
-            Err(error) if error.raw_os_error() == Some(ECANCELED) => {}
             Err(error) => self.handle_failed_accept(index, &error, &mut phase),
         }
         if let Some(ops) = self.model.accept_ops.get_mut(index) {
@@ -276,9 +290,16 @@ impl RingWorker {
         }
     }
 
-    /// Ends the accept-phases of multishot accepts, which last as long as an iteration.
+    /// Ends the accept-phases of multishot accepts, which last as long as an iteration, and these
+    /// accepts themselves while there may be too few slots for what they bring.
     pub(super) fn end_phases(&mut self) {
+        let ends_many = !has_room_for_queues(&self.core);
         for index in 0..self.core.listeners.len() {
+            if let Some(ops) = self.model.accept_ops.get_mut(index).filter(|_| ends_many)
+                && std::mem::take(&mut ops.is_many)
+            {
+                self.cancel_accept(index);
+            }
             let Some(ops) = self.model.accept_ops.get_mut(index).filter(|ops| ops.chain == 0)
             else {
                 continue;
@@ -310,10 +331,11 @@ impl RingWorker {
         // A plain phase refuses no connection.
         phase.judge(self.core.context.now_ns(), None);
         self.note_accepted(index);
-        self.core.begun += 1;
         self.core.note_open();
         let peer = self.core.table.conn(slot).map_or(socket::UNKNOWN_PEER, |conn| conn.peer());
         if !self.refuse_begun_for_memory(slot, peer) {
+            self.core.accepted += 1;
+            self.core.begun += 1;
             Ring::begin(self, slot, true);
         }
     }

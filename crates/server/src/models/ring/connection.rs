@@ -39,6 +39,8 @@ pub(crate) struct RingConnection {
     pub closes_in_chain: bool,
     /// True if the connection is to be closed when that chain has ended.
     pub close_after_chain: bool,
+    /// True once the kernel has refused to send without a copy.
+    pub copies: bool,
     /// The range of a file that is read for the send.
     pub reading: Option<FileRead>,
     /// True if the close is to be a reset.
@@ -56,6 +58,9 @@ pub(crate) struct Send {
     pub first: Range<usize>,
     pub second: Range<usize>,
     pub purpose: OutputOp,
+    /// The buffers of a send without a copy. Its operation returns them when all has arrived, and
+    /// what it leaves is sent before that.
+    pub shared: Option<[SendBuffer; 2]>,
 }
 
 /// Purpose of an output operation.
@@ -93,7 +98,7 @@ impl FileRead {
 impl Send {
     /// Creates an operation without bytes.
     pub(crate) fn of(op: Option<Op>, purpose: OutputOp) -> Self {
-        Self { op, first: 0..0, second: 0..0, purpose }
+        Self { op, first: 0..0, second: 0..0, purpose, shared: None }
     }
 
     /// Returns the number of bytes to send.
@@ -124,6 +129,7 @@ impl RingConnection {
             send: None,
             closes_in_chain: false,
             close_after_chain: false,
+            copies: false,
             reading: None,
             resets: Cell::new(false),
         }
@@ -158,6 +164,12 @@ impl ConnectionIo for RingConnection {
         match &self.fd {
             Some(fd) => socket::reset_on_close(fd.as_fd()),
             None => self.resets.set(true),
+        }
+    }
+
+    fn discard_unread(&self, scratch: &mut [u8]) {
+        if let Some(fd) = &self.fd {
+            let _ = socket::read_slice(fd.as_fd(), scratch);
         }
     }
 

@@ -8,6 +8,8 @@ use weir_sys::ring::server::Op;
 pub(super) struct ListenerAccepts {
     /// The operation that waits for connections.
     pub(super) waiting: Option<Op>,
+    /// True if it is a multishot accept that has not been told to end.
+    pub(super) is_many: bool,
     /// First receive of the connection that the waiting accept will bring.
     pub(super) receive: Option<Op>,
     /// Accepts of the chain that have not ended.

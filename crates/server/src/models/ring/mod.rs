@@ -28,7 +28,7 @@ use weir_sys::descriptor::SharedFd;
 use weir_sys::listener::Arrival;
 use weir_sys::poll::POLLIN;
 use weir_sys::process::{set_timer_slack, thread_cpu_clock_ns};
-use weir_sys::ring::server::{Op, RingConfig, ServerRing, SqPoll, Then};
+use weir_sys::ring::server::{EMFILE, Op, RingConfig, ServerRing, SqPoll, Then};
 
 use crate::architecture::options::ring::{
     BUFFERS, ENTRIES, FETCHES, GATHER, SPIN, SQPOLL, ZERO_COPY,
@@ -153,6 +153,9 @@ impl RunWorker for RingWorker {
 impl Model for Ring {
     type Connection = RingConnection;
 
+    /// False: a close is queued, as all operations are.
+    const CLOSES_AT_ONCE: bool = false;
+
     const SERVES_LATER: bool = true;
 
     fn begin(worker: &mut Worker<Self>, slot: u32, _at_once: bool) {
@@ -192,6 +195,11 @@ impl Model for Ring {
 
     fn close(worker: &mut Worker<Self>, slot: u32, reason: CloseReason) {
         worker.close_slot(slot, reason);
+    }
+
+    /// Returns whether closing helps: a slot is no descriptor, and a close gives none back.
+    fn closing_helps(error: &io::Error) -> bool {
+        error.raw_os_error() != Some(EMFILE)
     }
 
     fn watch_listener(worker: &mut Worker<Self>, index: usize, wanted: bool) -> io::Result<()> {

@@ -8,10 +8,11 @@ use std::os::fd::AsFd;
 use weir_content::FetchOp;
 use weir_dispatch::readiness::Token;
 use weir_sys::descriptor::SharedFd;
-use weir_sys::file;
 use weir_sys::ring::server::{
-    Completion, ECANCELED, Handle, Op, ReadThread, Returned, SendBuffer, SendOptions, Then,
+    Completion, ECANCELED, EOPNOTSUPP, Handle, Op, ReadThread, Returned, SendBuffer, SendOptions,
+    Then,
 };
+use weir_sys::{file, is_exhaustion};
 
 use super::connection::{BufferPair, FileRead, OutputOp, Send};
 use super::model::RingWorker;
@@ -114,18 +115,18 @@ impl RingWorker {
         let bytes = first.len() + second.len();
         let is_last = conn.output().is_some_and(|output| output.is_taken());
         let is_short_end = purpose == OutputOp::Reply && bytes <= WHOLE_BYTES_MAX && is_last;
-        let closes_in_chain = is_short_end && conn.closes_after_output();
+        let zero_copy = !conn.copies && bytes as u64 >= self.model.zero_copy_from;
+        // Nothing follows in a chain what the kernel may refuse to send without a copy.
+        let closes_in_chain = is_short_end && !zero_copy && conn.closes_after_output();
         let is_idle_after = is_short_end && conn.is_idle_after_output();
         let receive = conn.receive;
-        let zero_copy = bytes as u64 >= self.model.zero_copy_from;
-        // A lent buffer comes back late, so it is sent whole.
-        let whole = closes_in_chain || zero_copy;
-        let budget_bytes = if whole { bytes } else { budget_bytes };
+        let budget_bytes = if closes_in_chain || zero_copy { bytes } else { budget_bytes };
         let last = &mut buffers[usize::from(!second.is_empty())].1;
         let later = bytes.saturating_sub(budget_bytes).min(last.len().saturating_sub(1));
         last.end -= later;
         let more = purpose == OutputOp::Reply && (later > 0 || !is_last);
-        let how = SendOptions { more, whole, zero_copy };
+        let how = SendOptions { more, whole: closes_in_chain, zero_copy };
+        let (buffers, shared) = if zero_copy { share(buffers) } else { (buffers, None) };
         let then = if closes_in_chain { Then::OnSuccess } else { Then::Nothing };
         let data = Data::of(Kind::Output, token);
         let op = self.lend(to, buffers, how, then, data);
@@ -142,7 +143,7 @@ impl RingWorker {
             output.is_lent = true;
         }
         self.model.certain += u32::from(is_idle_after) + u32::from(closes_in_chain);
-        conn.send = Some(Send { first, second, ..Send::of(Some(op), purpose) });
+        conn.send = Some(Send { first, second, shared, ..Send::of(Some(op), purpose) });
     }
 
     fn lend(
@@ -174,7 +175,7 @@ impl RingWorker {
     /// Handles the end of an operation on a connection's output.
     pub(super) fn handle_output(&mut self, slot: u32, completion: Completion) {
         if completion.notice {
-            // A lent buffer is free again: its bytes have arrived.
+            // A buffer sent without a copy is free again: its bytes have arrived.
             return;
         }
         let Some(conn) = self.core.table.conn(slot) else { return };
@@ -184,22 +185,17 @@ impl RingWorker {
             OutputOp::Read => return self.handle_cached_read(slot, completion),
             OutputOp::ReadInWorker => return self.handle_file_read(slot, completion),
             OutputOp::Wait => return,
-            OutputOp::Reply => return self.reply_sent(slot, &send, result, completion.returned),
+            OutputOp::Reply => return self.reply_sent(slot, send, result, completion.returned),
             OutputOp::Shutdown => conn.write_side_shut(result == 0, context),
         };
         self.follow(slot, action);
     }
 
-    fn reply_sent(&mut self, slot: u32, send: &Send, result: i32, returned: Returned) {
+    fn reply_sent(&mut self, slot: u32, send: Send, result: i32, returned: Returned) {
         let core = &mut self.core;
         let Some(conn) = core.table.conn(slot) else { return };
         let Ok(sent @ 1..) = usize::try_from(result) else {
-            if conn.close_after_chain || result == -ECANCELED {
-                return;
-            }
-            let action = conn.sent(SendOutcome::ClientGone, &mut core.context);
-            conn.closes_in_chain = false;
-            return self.follow(slot, action);
+            return self.reply_not_sent(slot, send, result);
         };
         self.model.sent_bytes += sent as u64;
         if let Some(output) = conn.output() {
@@ -212,13 +208,13 @@ impl RingWorker {
             }
             return self.send_rest(slot, send, sent, returned);
         }
-        if let (
-            Returned::Buffer(SendBuffer::Bytes(bytes))
-            | Returned::Pair(SendBuffer::Bytes(bytes), _),
-            Some(output),
-        ) = (returned, conn.output())
-        {
-            output.keep_buffer(bytes);
+        if let Some(output) = conn.output() {
+            output.chunk_memory_bytes = 0;
+            if let Returned::Buffer(SendBuffer::Bytes(bytes))
+            | Returned::Pair(SendBuffer::Bytes(bytes), _) = returned
+            {
+                output.keep_buffer(bytes);
+            }
         }
         if conn.closes_in_chain {
             // The close is under way already; the action can only be the same.
@@ -234,16 +230,36 @@ impl RingWorker {
         }
     }
 
+    /// Handles a send that has sent nothing: sends with a copy if the kernel has refused to do so
+    /// without, and closes the connection otherwise.
+    fn reply_not_sent(&mut self, slot: u32, send: Send, result: i32) {
+        let core = &mut self.core;
+        let Some(conn) = core.table.conn(slot) else { return };
+        if conn.close_after_chain || result == -ECANCELED {
+            return;
+        }
+        if needs_copy(result)
+            && let Some([one, two]) = send.shared
+        {
+            conn.copies = true;
+            return self.send_reply(slot, [(one, send.first), (two, send.second)]);
+        }
+        let action = conn.sent(SendOutcome::ClientGone, &mut core.context);
+        conn.closes_in_chain = false;
+        self.follow(slot, action);
+    }
+
     /// Sends the rest of a reply, in another iteration or as the socket gets room. Queries the
     /// unacknowledged bytes first, if the client's rate is measured from now on.
-    fn send_rest(&mut self, slot: u32, send: &Send, sent: usize, returned: Returned) {
+    fn send_rest(&mut self, slot: u32, send: Send, sent: usize, returned: Returned) {
         let (first, second) = send.after(sent);
-        let buffers = match returned {
-            Returned::Buffer(buffer) if send.second.is_empty() => {
+        let buffers = match (send.shared, returned) {
+            (Some([one, two]), _) => [(one, first), (two, second)],
+            (None, Returned::Buffer(buffer)) if send.second.is_empty() => {
                 [(buffer, first), (SendBuffer::Static(&[]), 0..0)]
             }
-            Returned::Buffer(buffer) => [(SendBuffer::Static(&[]), 0..0), (buffer, second)],
-            Returned::Pair(one, two) => [(one, first), (two, second)],
+            (None, Returned::Buffer(buffer)) => [(SendBuffer::Static(&[]), 0..0), (buffer, second)],
+            (None, Returned::Pair(one, two)) => [(one, first), (two, second)],
             // A send returns nothing else.
             _ => return self.fail(slot),
         };
@@ -377,4 +393,16 @@ impl RingWorker {
             self.follow(slot, action);
         }
     }
+}
+
+/// Returns the buffers twice: for an operation, and for the one that sends what it leaves.
+fn share([first, second]: BufferPair) -> (BufferPair, Option<[SendBuffer; 2]>) {
+    let ([one, first_again], [two, second_again]) = (first.0.share(), second.0.share());
+    ([(one, first.1), (two, second.1)], Some([first_again, second_again]))
+}
+
+/// Returns whether a send without a copy has failed for a reason that one with a copy does not
+/// have: the kind of the socket, or a lack of memory that may be pinned.
+fn needs_copy(result: i32) -> bool {
+    result == -EOPNOTSUPP || is_exhaustion(&std::io::Error::from_raw_os_error(-result))
 }

@@ -62,8 +62,7 @@ impl RingWorker {
     fn received(&mut self, token: Token, completion: &Completion, filled: Option<ReceivedBuffer>) {
         if self.is_current(token) {
             self.note_receive(token, completion);
-            let is_new = completion.result > 0 && self.core.request_decision.is_some();
-            if !is_new || self.admit_request(token) {
+            if completion.result <= 0 || self.admit_request(token) {
                 self.handle_input(token.slot, completion.result, filled.as_ref());
             }
         }

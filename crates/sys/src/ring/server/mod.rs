@@ -21,7 +21,7 @@
 //!   and the peer sees no close until it has ended. So an armed receive is cancelled in the same
 //!   chain: `send`, [`Then::Always`], `cancel`, [`Then::Always`], `close`.
 //! - When the kernel chooses the slot, it takes any empty one, and fails with ENFILE if there is
-//!   none.
+//!   none: the connection is lost.
 //!
 //! **Chains** are operations begun one after the other, each but the last with a [`Then`]. An
 //! operation that takes no `Then` can only be the last: for example, a receive may follow its
@@ -302,6 +302,12 @@ impl Drop for ServerRing {
 
 /// Errno of an operation that was cancelled or followed a failed one in its chain.
 pub const ECANCELED: i32 = libc::ECANCELED;
+
+/// Errno of an accept for which the process has no descriptor left: accept4(2).
+pub const EMFILE: i32 = libc::EMFILE;
+
+/// Errno of a send without a copy on a socket of a kind that always copies: send(2).
+pub const EOPNOTSUPP: i32 = libc::EOPNOTSUPP;
 
 /// Maximum time that a dropped ring waits for its operations to end.
 const END_MAX: Duration = Duration::from_secs(1);

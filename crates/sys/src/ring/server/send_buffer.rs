@@ -10,11 +10,24 @@ pub enum SendBuffer {
     Bytes(Vec<u8>),
     /// Bytes shared between threads.
     Shared(Arc<[u8]>),
+    /// Bytes once owned, of which several operations send: see [`SendBuffer::share`].
+    Several(Arc<Vec<u8>>),
     /// Static bytes.
     Static(&'static [u8]),
 }
 
 impl SendBuffer {
+    /// Returns the buffer twice, without a copy of its bytes: another operation can send of it
+    /// before the first has returned it.
+    pub fn share(self) -> [Self; 2] {
+        match self {
+            Self::Bytes(bytes) => Self::Several(Arc::new(bytes)).share(),
+            Self::Several(bytes) => [Self::Several(Arc::clone(&bytes)), Self::Several(bytes)],
+            Self::Shared(bytes) => [Self::Shared(Arc::clone(&bytes)), Self::Shared(bytes)],
+            Self::Static(bytes) => [Self::Static(bytes), Self::Static(bytes)],
+        }
+    }
+
     /// Returns the bytes of a range, if the range is valid and the kernel can send it in one call.
     pub(super) fn part(&self, range: &Range<usize>) -> Option<&[u8]> {
         self.get(range.clone()).filter(|part| part.len() <= PART_BYTES_MAX)
@@ -29,6 +42,7 @@ impl Deref for SendBuffer {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Shared(bytes) => bytes,
+            Self::Several(bytes) => bytes,
             Self::Static(bytes) => bytes,
         }
     }
@@ -45,6 +59,7 @@ impl fmt::Debug for SendBuffer {
         let name = match self {
             Self::Bytes(_) => "Bytes",
             Self::Shared(_) => "Shared",
+            Self::Several(_) => "Several",
             Self::Static(_) => "Static",
         };
         write!(formatter, "{name}({} bytes)", self.len())
@@ -66,5 +81,22 @@ mod tests {
         assert_eq!(piece.part(&(3..5)), None);
         let (first, end) = (3, 2);
         assert_eq!(piece.part(&(first..end)), None);
+    }
+
+    #[test]
+    fn a_shared_piece_is_the_same_bytes_in_the_same_place() {
+        let pieces = [
+            SendBuffer::Bytes(b"abcd".to_vec()),
+            SendBuffer::Shared(Arc::from(*b"abcd")),
+            SendBuffer::Static(b"abcd"),
+        ];
+        for piece in pieces {
+            let at = piece.as_ptr();
+            let [first, again] = piece.share();
+            let [second, third] = again.share();
+            for each in [first, second, third] {
+                assert_eq!((&*each, each.as_ptr()), (&b"abcd"[..], at));
+            }
+        }
     }
 }

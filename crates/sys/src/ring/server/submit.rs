@@ -108,6 +108,8 @@ pub struct SendOptions {
     pub whole: bool,
     /// Sends without copying, where the kernel can (IORING_OP_SEND_ZC): the memory is returned by a
     /// separate [`notice`](super::Completion::notice), when the peer has acknowledged all bytes.
+    /// Refused with EOPNOTSUPP on a socket that always copies, such as a Unix socket, and with
+    /// ENOMEM or ENOBUFS when no more memory may be pinned (RLIMIT_MEMLOCK, getrlimit(2)).
     pub zero_copy: bool,
 }
 
@@ -155,7 +157,8 @@ impl ServerRing {
 
     /// Accepts connections as they arrive into slots chosen by the kernel: the whole backlog and
     /// all later ones, regardless of any accept-limit. The result is the slot. Ends when the
-    /// completion queue is full, for lack of slots (ENFILE), or with an error of accept4(2).
+    /// completion queue is full, for lack of slots (ENFILE), which is found when a connection has
+    /// been accepted and closes it, or with an error of accept4(2).
     pub fn accept_many(&mut self, listener: SharedFd, data: u64) -> Op {
         let accept = opcode::AcceptMulti::new(number(&listener));
         let accept = accept.allocate_file_index(true).flags(libc::SOCK_NONBLOCK).build();
@@ -185,7 +188,7 @@ impl ServerRing {
     /// if the send fails.
     ///
     /// Errors of the completion: EPIPE, ECONNRESET: send(2). EINVAL when the range is out of bounds
-    /// or longer than 2 GiB.
+    /// or longer than 2 GiB. Those of [`SendOptions::zero_copy`].
     pub fn send(
         &mut self,
         to: Handle<'_>,
