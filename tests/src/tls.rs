@@ -129,6 +129,13 @@ pub fn client(config: &Arc<ClientConfig>, name: &str) -> ClientConnection {
     ClientConnection::new(Arc::clone(config), name).unwrap()
 }
 
+/// Returns a record that is none by the keys of any connection: it breaks the rules.
+pub fn false_record() -> Vec<u8> {
+    let mut record = vec![23, 3, 3, 0, 32];
+    record.resize(5 + 32, 0);
+    record
+}
+
 /// Returns the first bytes of a client: its ClientHello.
 pub fn client_hello(config: &Arc<ClientConfig>) -> Vec<u8> {
     let mut hello = Vec::new();

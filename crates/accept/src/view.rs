@@ -22,7 +22,8 @@ pub struct View {
     pub woke_ns: u64,
     /// Connections whose service has begun.
     pub begun: u64,
-    /// Connections accepted, including those refused later.
+    /// Connections accepted, including those that the policy refused, but not those refused
+    /// whatever it had decided: for the limits of their client, or for lack of memory.
     pub accepted: u64,
     /// Work items: connections served in work-phases, each once per work-phase.
     pub served: u64,

@@ -371,3 +371,116 @@ fn reasons(counters: &Counters) -> u64 {
         .map(|(_, value)| value)
         .sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Root;
+    use weir_server::Config;
+    use weir_server::sites::hosts::HostPattern;
+    use weir_server::sites::{Rule, Sites};
+
+    /// Choices by which replies are written as soon as they are ready.
+    const EAGER: Choices = Choices(1);
+
+    /// Opens what connections share, an hour after the site was made.
+    fn open(config: Config, site: &Site) -> Shared {
+        let mut shared = Shared::open(config, site.made_ns + 3600 * 1_000_000_000, 0).unwrap();
+        shared.begin_iteration(1);
+        shared
+    }
+
+    /// Sends a request; returns what the connection waits for then, and what it has sent.
+    fn ask(client: &mut SimulatedClient, shared: &mut Shared, target: &str) -> (Action, String) {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        client.kernel.inbox.borrow_mut().extend(request.bytes());
+        let next = client.act(shared, Connection::proceed);
+        (next, sent(client))
+    }
+
+    /// Takes what the connection has sent since it was last taken.
+    fn sent(client: &SimulatedClient) -> String {
+        String::from_utf8_lossy(&client.kernel.outbox.take()).into_owned()
+    }
+
+    #[test]
+    fn a_connection_turned_away_has_nothing_of_the_site_of_its_last_request() {
+        let of = |hosts, fields: &[u8]| weir_server::sites::Site {
+            hosts,
+            routes: Vec::new(),
+            otherwise: Rule { fields: fields.to_vec(), ..Rule::files() },
+        };
+        let named = of(vec![HostPattern::parse("a.example").unwrap()], b"X-Site: a\r\n");
+        let sites = Sites::new(of(Vec::new(), b""), vec![named]).unwrap();
+        SITE.with(|site| {
+            let mut shared = open(Config { sites: Some(sites), ..site.config(EAGER) }, site);
+            let mut client = SimulatedClient::new(1, false, &shared);
+            let (next, reply) = ask(&mut client, &mut shared, "/n/3");
+            assert!(next == Action::Read && reply.contains("X-Site: a\r\n"), "{next:?} {reply}");
+            client.act(&mut shared, Connection::refuse_with_503);
+            let refusal = sent(&client);
+            assert!(refusal.starts_with("HTTP/1.1 503 "), "{refusal}");
+            assert!(refusal.contains("X-Served: here\r\n"), "{refusal}");
+            assert!(!refusal.contains("X-Site"), "{refusal}");
+        });
+    }
+
+    #[test]
+    fn a_request_that_waits_for_a_listing_is_counted_once() {
+        let root = Root::new();
+        for number in 0..500 {
+            root.write_fresh(&format!("dir/{number}"), "");
+        }
+        SITE.with(|site| {
+            let config = Config { root: Some(root.path().to_owned()), ..site.config(EAGER) };
+            let mut shared = open(config, site);
+            shared.set_pressure(true);
+            let mut client = SimulatedClient::new(1, true, &shared);
+            let (mut next, mut reply) = ask(&mut client, &mut shared, "/dir/");
+            let mut waits = 0;
+            while matches!(next, Action::Yield | Action::Write) {
+                waits += usize::from(next == Action::Yield);
+                shared.begin_iteration(1);
+                next = client.act(&mut shared, Connection::proceed);
+                reply.push_str(&sent(&client));
+            }
+            assert!(waits > 1 && reply.starts_with("HTTP/1.1 200 OK\r\n"), "{waits}");
+            assert_eq!(shared.counters().closed_by_pressure.get(), 1);
+        });
+    }
+
+    #[test]
+    fn the_head_of_the_first_request_has_its_time_from_the_accept() {
+        SITE.with(|site| {
+            let mut shared = open(site.config(EAGER), site);
+            let mut client = SimulatedClient::new(1, false, &shared);
+            let deadline_ns = client.connection.deadline_ns();
+            let header_ns = deadline_ns - shared.now_ns();
+            shared.begin_iteration(header_ns / 2);
+            client.kernel.inbox.borrow_mut().extend(b"GET");
+            client.act(&mut shared, Connection::proceed);
+            assert_eq!(client.connection.deadline_ns(), deadline_ns);
+            client.kernel.inbox.borrow_mut().extend(b" /n/3 HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.act(&mut shared, Connection::proceed);
+            assert!(sent(&client).starts_with("HTTP/1.1 200 "));
+            // The next one has it from its first byte.
+            shared.begin_iteration(1);
+            client.kernel.inbox.borrow_mut().extend(b"GET");
+            client.act(&mut shared, Connection::proceed);
+            assert_eq!(client.connection.deadline_ns(), shared.now_ns() + header_ns);
+        });
+    }
+
+    #[test]
+    fn a_disk_that_fails_is_not_taken_for_a_client_that_went() {
+        SITE.with(|site| {
+            let mut shared = open(site.config(EAGER), site);
+            let mut client = SimulatedClient::new(1, false, &shared);
+            client.kernel.has_disk_failed.set(true);
+            let (next, reply) = ask(&mut client, &mut shared, "/n/10");
+            assert!(matches!(next, Action::Close(_)), "{next:?} {reply}");
+            let counters = shared.counters();
+            assert_eq!((counters.replies_changed.get(), counters.gone.get()), (1, 0));
+        });
+    }
+}

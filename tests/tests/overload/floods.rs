@@ -11,7 +11,7 @@ use weir_sys::user::User;
 use weir_tests::load::{LoadRun, load};
 use weir_tests::server::{HURRIED, Stopped};
 use weir_tests::wait::{TIMEOUT, until_within};
-use weir_tests::{Client, Root, Server, Setup, request, suite};
+use weir_tests::{Address, Client, Root, Server, Setup, request, suite};
 
 use crate::WEIR;
 
@@ -192,6 +192,35 @@ fn a_control_turned_off_is_not_used() {
     let (_, stopped) = flood(&["--controls-off", "syn-filter,backlog,newest"]);
     assert_eq!(counted(&stopped, &["backlog_changes", "deferred_max"]), [0, 0]);
     assert!(counted(&stopped, &["refused_stale"])[0] > 0);
+}
+
+/// Floods the second of two listeners, with options; returns what was counted.
+fn flood_one_of_two(options: &[&str], names: &[&str]) -> Vec<u64> {
+    let root = Root::with_hello();
+    let listen = ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
+    let server = Server::start(WEIR, &[&COSTLY[..], &listen, options].concat(), &root);
+    let tcp = |address: &Address| match address {
+        Address::Tcp(address) => Some(*address),
+        Address::Unix(_) => None,
+    };
+    let flooded = tcp(&server.addresses[1]).unwrap();
+    load(WEIR, FLOOD, format!("http://{flooded}/.weir/burn/2000/hello.txt"));
+    until_within(4 * TIMEOUT, "a client was served", || is_served(&server));
+    counted(&server.stop_cleanly(), names)
+}
+
+/// The first has no overload, and decides nothing that would end their wait.
+#[test]
+fn those_who_wait_at_the_second_listener_are_refused_in_time() {
+    let counts = flood_one_of_two(&[], &["deferred_max", "end_stale"]);
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+}
+
+#[test]
+fn where_the_stale_are_not_refused_their_deadline_ends_the_wait_to_be_served() {
+    let options = ["--controls-off", "stale", "--header-timeout", "200ms"];
+    let counts = flood_one_of_two(&options, &["deferred_max", "timeout_header"]);
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
 }
 
 #[test]

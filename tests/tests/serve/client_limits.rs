@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use weir_tests::family::{children_of, is_stopped, signal};
+use weir_tests::family::{children_of, family_of, is_stopped, signal};
 use weir_tests::files::{noise, settle};
 use weir_tests::origin::reply;
-use weir_tests::server::run;
+use weir_tests::server::{UNHURRIED, run};
 use weir_tests::tls::{Authority, NAMES, VERSIONS};
 use weir_tests::wait::until;
 use weir_tests::{Client, Origin, Root, Server, Setup, Stopped, request, suite};
@@ -19,6 +19,7 @@ use crate::memory::figure;
 suite! {
     every_architecture:
     connections_past_the_limit_are_refused_until_one_ends,
+    a_connection_refused_by_a_fin_is_not_reset_because_of_its_request,
     requests_past_the_burst_are_answered_with_429,
 }
 
@@ -66,6 +67,23 @@ fn connections_past_the_limit_are_refused_until_one_ends(setup: &Setup) {
     assert!(refused.as_u64().unwrap() >= 3, "{}: {refused}", setup.name);
     assert_eq!(stats["total"]["end_client_limit"], *refused);
     assert_eq!(stats["total"]["closed"], stats["total"]["accepted"]);
+}
+
+/// The request has come when the server sees the connection.
+fn a_connection_refused_by_a_fin_is_not_reset_because_of_its_request(setup: &Setup) {
+    let root = Root::with_hello();
+    let limit = ["--client-connections", "2", "--refuse", "fin", "--workers", "1"];
+    let server = setup.serve(&root, &limit);
+    let mut open: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    assert!(open.iter_mut().all(is_served), "{}", setup.name);
+    let processes = family_of(server.id());
+    processes.iter().for_each(|&process| signal(process, Signal::STOP));
+    until("they are stopped", || processes.iter().all(|&process| is_stopped(process)));
+    let mut third = server.connect();
+    third.send(request("GET", "/hello.txt", &[]));
+    processes.iter().for_each(|&process| signal(process, Signal::CONT));
+    assert_eq!(third.rest().unwrap(), b"", "{}", setup.name);
+    assert_eq!(server.stop_cleanly().stats()["total"]["refused_client_connections"], 1);
 }
 
 fn requests_past_the_burst_are_answered_with_429(setup: &Setup) {
@@ -171,6 +189,24 @@ fn forwarded_replies_beyond_the_burst_come_whole_after_pauses(setup: &Setup) {
     }
     let total = server.stop_cleanly().stats()["total"].clone();
     assert!(total["client_bandwidth_pauses"].as_u64() >= Some(5), "{}: {total}", setup.name);
+}
+
+#[test]
+fn a_reply_that_pauses_leaves_its_place_at_once_though_a_thread_waits_for_it() {
+    let root = Root::new();
+    root.write("large", noise(6, 400_000));
+    let full = ["--arch", "threads", "--workers", "1", "--max-conns", "1"];
+    let rate = ["--client-bandwidth", "1", "--client-bandwidth-burst", "2000"];
+    let server = Server::start(WEIR, &[&full[..], &rate, &UNHURRIED].concat(), &root);
+    let mut first = server.connect();
+    first.send(request("GET", "/large", &[]));
+    // Once the pause has lasted for a while the place is this one's.
+    let second = server.connect();
+    assert!(first.ends());
+    assert!(server.open_connections() <= 1, "its socket waits for its thread");
+    assert_eq!(server.new_report()["total"]["evicted"].as_u64(), Some(1));
+    drop(second);
+    server.stop_cleanly();
 }
 
 #[test]

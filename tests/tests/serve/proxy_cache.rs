@@ -11,6 +11,7 @@ use serde_json::Value;
 use weir_tests::faulty::{Behaviour, Faulty};
 use weir_tests::load::load;
 use weir_tests::origin::{After, Gate, Received};
+use weir_tests::tls::{Authority, NAMES, VERSIONS, false_record};
 use weir_tests::wait::until;
 use weir_tests::{Client, Origin, Reply, Root, Server, Setup, mechanisms, request, suite};
 
@@ -24,6 +25,11 @@ suite! {
     a_client_that_ends_its_side_and_waits_for_another_s_reply_gets_it,
     a_stale_reply_is_sent_while_it_is_validated,
     a_validation_without_a_client_goes_to_another_server_when_its_connect_hangs,
+}
+
+suite! {
+    every_tls_forwarder:
+    a_client_that_breaks_the_rules_of_tls_waits_for_nobody_any_more,
 }
 
 /// Options of a cache.
@@ -249,6 +255,39 @@ fn a_client_that_ends_its_side_and_waits_for_another_s_reply_gets_it(setup: &Set
     }
     assert!(follower.ends());
     assert_eq!(origin.received().len(), 1);
+}
+
+fn a_client_that_breaks_the_rules_of_tls_waits_for_nobody_any_more(setup: &Setup) {
+    let authority = Authority::new();
+    let issued = authority.issue("server", &NAMES);
+    let clients = Arc::new(authority.clients(&VERSIONS));
+    let (origin, gate) = gated("", b"held");
+    let options = ["--workers", "1", "--max-in-flight", "1", "--queue-target", "20s"];
+    let options = [&issued.options()[..], &CACHE, &options].concat();
+    let server = setup.proxy(&[&origin.url()], &options);
+    let counted = |name: &str, count: u64| {
+        until(name, || server.new_report()["total"][name] == count);
+    };
+    let connect = || Client::connect_tls(server.address(), &clients, NAMES[0]);
+    let [mut first, mut leader, mut follower] = [(); 3].map(|()| connect());
+    first.send(request("GET", "/first", &[]));
+    until("it is at the origin", || origin.received().len() == 1);
+    leader.send(request("GET", "/", &[]));
+    counted("upstream_waited", 1);
+    follower.send(request("GET", "/", &[]));
+    counted("proxy_cache_collapsed", 1);
+    follower.send_raw(&false_record()).unwrap();
+    assert!(follower.ends());
+    drop((leader, follower));
+    counted("closed", 2);
+    gate.open();
+    assert_eq!(first.reply().text(), "held");
+    // One that went on for the follower would have had its turn before this.
+    assert_eq!(first.get("/last").text(), "held");
+    let received = origin.received();
+    let lines: Vec<_> = received.iter().map(Received::line).collect();
+    assert_eq!(lines, ["GET /first HTTP/1.1", "GET /last HTTP/1.1"]);
+    assert_eq!(server.stop_cleanly().stats()["total"]["end_tls"], 1);
 }
 
 #[test]

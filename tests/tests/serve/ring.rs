@@ -1,17 +1,26 @@
-//! Features specific to the ring: buffers lent to the kernel come back, the accept-limit is exact,
-//! a lack of buffers is not treated as a client's error, and a client that sends more than it reads
-//! is bounded. Features common to all architectures are tested with them.
+//! Features specific to the ring: buffers lent to the kernel come back, and are accounted for
+//! meanwhile, the accept-limit is exact, and no connection is lost by an accept, a lack of buffers
+//! is not treated as a client's error, and a client that sends more than it reads is bounded.
+//! Features common to all architectures are tested with them.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 use weir_dispatch::readiness::MechanismName;
 use weir_tests::files::Served;
-use weir_tests::server::run;
+use weir_tests::server::{UNHURRIED, run};
+use weir_tests::wait::{WhenDone, until};
 use weir_tests::{Client, Root, Server, assert_same, request};
 
 use crate::WEIR;
+use crate::memory::{ALL, PATIENT, is_served};
 use crate::peers::is_installed;
+use crate::proxy_buffers::stat;
+use crate::succession::{stop, upgrade};
 
 /// Starts a ring with these options; `None`, with a message, where that is not possible.
 fn ring(options: &[&str], root: &Root) -> Option<Server> {
@@ -118,6 +127,118 @@ fn no_accept_phase_takes_more_than_the_limit() {
     }
 }
 
+/// Number of connections that a server has room for.
+const ROOM: usize = 5;
+
+#[test]
+fn without_a_limit_no_connection_is_accepted_that_there_is_no_slot_for() {
+    // Of a short queue all that wait can be taken, until there are slots for too few of them.
+    ["4096", "2"].into_iter().for_each(accepts_no_more_than_its_slots);
+}
+
+fn accepts_no_more_than_its_slots(queue_max: &str) {
+    let root = Root::with_hello();
+    root.write_noise("large", 32 << 20);
+    let room = ROOM.to_string();
+    let bounds = ["--max-conns", &room, "--listenq", queue_max, "--drain-timeout", "10ms"];
+    let Some(server) = ring(&[&bounds[..], &ALL, &PATIENT].concat(), &root) else { return };
+    let mut readers: Vec<_> = (0..ROOM)
+        .map(|_| {
+            let mut client = Client::connect_narrow(server.address());
+            client.send(request("GET", "/large", &[]));
+            client.head().unwrap();
+            client
+        })
+        .collect();
+    let mut waiting = server.connect();
+    waiting.send(request("GET", "/hello.txt", &[]));
+    drop(readers.pop());
+    assert_eq!(waiting.reply().text(), "hello", "{queue_max}");
+    counters(server);
+}
+
+/// Clients that come to a full queue at once, each of which has a descriptor until it has its slot.
+const AT_ONCE: usize = 40;
+
+#[test]
+fn no_connection_is_closed_for_a_descriptor_that_it_does_not_hold() {
+    let root = Root::with_hello();
+    // The number of a client's connections is known of one that has a descriptor.
+    let options = ["--client-connections", "1000", "--bench-endpoints", ALL[0], ALL[1]];
+    let Some(server) = ring(&[&options[..], &PATIENT].concat(), &root) else { return };
+    let burn = |client: &mut Client| assert_eq!(client.get("/.weir/burn?us=1").status, 200);
+    let mut clients: Vec<_> = (0..200).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(burn);
+    server.limit_descriptors(AT_ONCE as u64 / 4);
+    server.signal(Signal::STOP);
+    clients.extend((0..AT_ONCE).map(|_| server.connect()));
+    server.signal(Signal::CONT);
+    clients.iter_mut().rev().for_each(burn);
+    drop(clients);
+    let total = counters(server);
+    assert!(total["accept_failed"].as_u64().unwrap() > 0, "{total}");
+    assert_eq!(total["evicted"], 0);
+}
+
+/// A loop hears of its successor after a request that takes it a while, during which clients come
+/// to its second listener. What they have sent is there before the loop has accepted them.
+#[test]
+fn requests_that_come_while_listeners_are_given_up_are_answered() {
+    let root = Root::with_hello();
+    let listeners = ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
+    let options = [&listeners[..], &["--bench-endpoints"], &UNHURRIED].concat();
+    let Some(server) = ring(&options, &root) else { return };
+    let ends = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for nth in 0..6 {
+            let (server, ends, is_kept) = (&server, &ends, nth < 2);
+            scope.spawn(move || {
+                let address = &server.addresses[usize::from(!is_kept)];
+                let target = if is_kept { "/.weir/burn?us=20000" } else { "/hello.txt" };
+                let mut client = Client::connect(address);
+                while !ends.load(Ordering::Relaxed) {
+                    let reply = client.get(target);
+                    assert_eq!(reply.status, 200);
+                    if !is_kept || reply.lists("connection", "close") {
+                        client = Client::connect(address);
+                    }
+                }
+            });
+        }
+        let _done = WhenDone(&ends);
+        (0..3).for_each(|before| upgrade(&server, before));
+        for address in &server.addresses {
+            assert_eq!(Client::connect(address).get("/hello.txt").text(), "hello");
+        }
+    });
+    stop(server, "ring");
+}
+
+/// Number of clients that read nothing, each of which has a part of a file in memory: more than the
+/// budget together.
+const UNREAD: usize = 80;
+
+#[test]
+fn clients_that_read_nothing_give_way_when_memory_is_short() {
+    let root = Root::with_hello();
+    root.write("large", vec![b'a'; 1 << 20]);
+    // Of what is sent to a Unix socket the kernel takes less than a part.
+    let listen = format!("unix:{}", root.outside().join("weir.socket").display());
+    let options = ["--listen", &listen, "--memory", "16M", "--refuse", "fin", ALL[0], ALL[1]];
+    let Some(server) = ring(&[&options[..], &PATIENT].concat(), &root) else { return };
+    let ask = |_| {
+        let mut client = Client::connect_narrow(server.address());
+        let _ = client.try_send(request("GET", "/large", &[]));
+        client
+    };
+    let crowd: Vec<_> = (0..UNREAD).map(ask).collect();
+    until("one of them gave way", || stat(&server, "end_memory") > 0);
+    until("a client was served beside them", || is_served(&server));
+    drop(crowd);
+    until("clients were served without them", || is_served(&server));
+    counters(server);
+}
+
 #[test]
 fn receives_without_a_buffer_are_begun_again() {
     let root = Root::with_hello();
@@ -143,7 +264,7 @@ fn a_client_that_sends_more_than_it_reads_is_bounded_and_served() {
     let requests = request("GET", &file.target, &[]).repeat(count);
     let mut reader = server.connect();
     let mut writer = reader.another_end();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(move || writer.send(requests));
         for _ in 0..count {
             assert_same(&reader.reply().body, &file.body, "the body");
@@ -163,6 +284,43 @@ fn zero_copy_replies_are_complete() {
     for file in files.iter().cycle().take(60) {
         check(&mut client, file);
     }
+    drop(client);
+    counters(server);
+}
+
+#[test]
+fn replies_are_copied_where_the_kernel_refuses_to_do_without() {
+    let root = Root::new();
+    let files: Vec<_> =
+        [5000, 40_000, 600_000].map(|size| root.write_noise(&format!("{size}"), size)).into();
+    let listen = format!("unix:{}", root.outside().join("weir.socket").display());
+    let memory = ["--sendfile-above", "1M", "--arch-option", "zero-copy-from=1000"];
+    let Some(server) = ring(&[&["--listen", &listen], &memory[..]].concat(), &root) else { return };
+    let mut client = server.connect();
+    for file in files.iter().cycle().take(30) {
+        check(&mut client, file);
+    }
+    drop(client);
+    for file in &files {
+        let reply = server.get_with(&file.target, &["Connection: close"]);
+        assert_same(&reply.body, &file.body, "the last body");
+    }
+    counters(server);
+}
+
+#[test]
+fn a_client_that_reads_a_zero_copy_reply_slowly_gets_all_of_it() {
+    let root = Root::new();
+    let file = root.write_noise("large", 16 << 20);
+    let memory = ["--sendfile-above", "32M", "--arch-option", "zero-copy-from=1000"];
+    let options = [&memory[..], &["--min-rate-grace", "1s"]].concat();
+    let Some(server) = ring(&options, &root) else { return };
+    let mut client = Client::connect_with(server.address(), Some(256 << 10)).unwrap();
+    client.send(request("GET", &file.target, &[]));
+    let head = client.head().unwrap();
+    // A MiB per second, while more is to come than the kernel takes at once.
+    assert!(client.read_slowly(3 << 20, 64 << 10, Duration::from_millis(60)));
+    assert_same(&client.body(head).unwrap().body, &file.body, "the body");
     drop(client);
     counters(server);
 }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::panic, reason = "a broken expectation is a failed test")]
 
+use weir_tests::load::load;
 use weir_tests::{Client, Root, Server, Setup, request, suite};
 
 use crate::WEIR;
@@ -11,8 +12,10 @@ suite! {
     every_architecture:
     connections_with_half_a_request_are_evicted,
     silent_connections_are_evicted,
+    silent_connections_at_one_of_two_listeners_are_evicted,
     connections_with_an_incomplete_body_are_evicted,
     connections_whose_client_reads_nothing_are_evicted,
+    connections_that_pause_for_their_clients_bandwidth_are_evicted,
 }
 
 /// Deadlines that never pass during a test. On a busy machine, too, nobody waits too long to be
@@ -41,12 +44,19 @@ const ROOM: &str = "80";
 const CROWD: usize = 100;
 
 /// Fills a server with a crowd of clients, to each of which `send` is applied.
-fn serve_crowd(
+fn serve_crowd(setup: &Setup, root: &Root, send: impl FnMut(&mut Client)) -> (Server, Vec<Client>) {
+    serve_crowd_with(setup, root, &[], send)
+}
+
+/// Like [`serve_crowd`], with other options besides.
+fn serve_crowd_with(
     setup: &Setup,
     root: &Root,
+    options: &[&str],
     mut send: impl FnMut(&mut Client),
 ) -> (Server, Vec<Client>) {
-    let options = [&["--workers", "1", "--max-conns", ROOM], &PATIENT[..]].concat();
+    let own = ["--workers", "1", "--max-conns", ROOM];
+    let options = [&own[..], &PATIENT, options].concat();
     let server = setup.serve(root, &options);
     let mut crowd: Vec<_> = (0..CROWD).map(|_| Client::connect_narrow(server.address())).collect();
     crowd.iter_mut().for_each(&mut send);
@@ -58,6 +68,11 @@ fn check_evicted(server: Server, crowd: Vec<Client>) {
     for _ in 0..3 {
         assert_eq!(server.get("/hello.txt").text(), "hello");
     }
+    check_counted(server, crowd);
+}
+
+/// Asserts that connections of the crowd were closed for others.
+fn check_counted(server: Server, crowd: Vec<Client>) {
     let stats = server.stop_cleanly().stats();
     let evicted = stats["total"]["evicted"].as_u64().unwrap();
     assert!((1..=CROWD as u64).contains(&evicted), "{stats}");
@@ -73,6 +88,15 @@ fn connections_with_half_a_request_are_evicted(setup: &Setup) {
 fn silent_connections_are_evicted(setup: &Setup) {
     let root = Root::with_hello();
     let (server, crowd) = serve_crowd(setup, &root, |_| ());
+    check_evicted(server, crowd);
+}
+
+/// On a ring a slot is kept for the next client of either listener.
+fn silent_connections_at_one_of_two_listeners_are_evicted(setup: &Setup) {
+    let root = Root::with_hello();
+    let listeners = ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
+    let (server, crowd) = serve_crowd_with(setup, &root, &listeners, |_| ());
+    assert_eq!(server.addresses.len(), 2, "{}", server.ready);
     check_evicted(server, crowd);
 }
 
@@ -93,4 +117,19 @@ fn connections_whose_client_reads_nothing_are_evicted(setup: &Setup) {
     let bytes = request("GET", "/large", &[]);
     let (server, crowd) = serve_crowd(setup, &root, |client| drop(client.try_send(&bytes)));
     check_evicted(server, crowd);
+}
+
+/// They may be sent hardly anything of what they ask for. Who asks after them has an address, and
+/// so a burst, of its own.
+fn connections_that_pause_for_their_clients_bandwidth_are_evicted(setup: &Setup) {
+    let root = Root::with_hello();
+    root.write_noise("large", 32 << 20);
+    let bytes = request("GET", "/large", &[]);
+    let rate = ["--client-bandwidth", "1", "--client-bandwidth-burst", "2000"];
+    let (server, crowd) =
+        serve_crowd_with(setup, &root, &rate, |client| drop(client.try_send(&bytes)));
+    let url = format!("http://{}/hello.txt", server.authority());
+    let ran = load(WEIR, "--closed 1 --num 3 --timeout 20s --source 127.0.0.2", url);
+    assert_eq!((ran.count("replies"), ran.count("errors")), (3, 0), "{}", setup.name);
+    check_counted(server, crowd);
 }

@@ -27,6 +27,7 @@ suite! {
 suite! {
     every_architecture:
     a_request_under_way_is_answered_by_the_server_that_began_it,
+    a_client_that_reads_its_reply_meanwhile_is_answered_once_more,
 }
 
 /// Says that another process serves now.
@@ -150,6 +151,22 @@ fn a_request_under_way_is_answered_by_the_server_that_began_it(setup: &Setup) {
     assert_eq!(server.get("/hello.txt").text(), "hello", "{}", setup.name);
     half_sent.send(rest);
     assert_eq!(half_sent.reply().text(), "hello", "{}", setup.name);
+    stop(server, &setup.name);
+}
+
+fn a_client_that_reads_its_reply_meanwhile_is_answered_once_more(setup: &Setup) {
+    let root = Root::with_hello();
+    root.write_noise("large", 8 << 20);
+    let server = setup.serve(&root, &[]);
+    let mut reader = Client::connect_narrow(server.address());
+    reader.send(request("GET", "/large", &[]));
+    let head = reader.head().unwrap();
+    assert!(!head.lists("connection", "close"), "{}: {head:?}", setup.name);
+    upgrade(&server, 0);
+    reader.body(head).unwrap();
+    let reply = reader.get("/hello.txt");
+    assert!(reply.lists("connection", "close"), "{}: {reply:?}", setup.name);
+    assert!(reader.ends(), "{}", setup.name);
     stop(server, &setup.name);
 }
 

@@ -2,20 +2,21 @@
 //! the rules. The client is rustls; curl and openssl are in `tls_peers.rs`.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, HandshakeKind};
 
 use weir_tests::client::request;
-use weir_tests::family::children_of;
+use weir_tests::family::{children_of, is_stopped};
 use weir_tests::origin::reply;
-use weir_tests::tls::{Authority, Issued, NAMES, VERSIONS, client_hello};
+use weir_tests::tls::{Authority, Issued, NAMES, VERSIONS, client_hello, false_record};
 use weir_tests::wait::until;
 use weir_tests::{Client, Origin, Root, Server, Setup, assert_same, suite};
 
 use crate::WEIR;
+use crate::proxy_cache::gated;
 
 suite! {
     every_tls_setup:
@@ -40,6 +41,8 @@ suite! {
     a_giant_hello_is_refused,
     half_a_hello_meets_its_deadline,
     half_done_handshakes_are_evicted_first,
+    idle_connections_are_evicted_before_young_handshakes,
+    handshakes_that_wait_when_the_server_stops_are_not_reset,
     a_client_without_a_certificate_is_refused_where_one_is_asked_for,
     certificates_are_read_again_and_no_connection_is_dropped,
     a_storm_of_handshakes_is_served_beside_an_open_connection,
@@ -49,6 +52,8 @@ suite! {
     every_tls_forwarder:
     a_proxy_speaks_tls_with_its_clients,
     a_large_reply_and_a_large_request_pass_a_proxy,
+    a_client_that_says_its_end_behind_two_requests_gets_both_replies_and_the_end,
+    what_breaks_the_rules_while_a_request_is_forwarded_is_counted_as_that,
 }
 
 /// A server with its issuer, and a client's configuration.
@@ -69,6 +74,14 @@ impl Site {
 
     fn serve(&self, setup: &Setup, options: &[&str]) -> Server {
         setup.serve(&self.root, &[&self.issued.options()[..], options].concat())
+    }
+
+    /// Starts a server with room for [`ROOM`] connections, whose deadlines never pass.
+    fn serve_few(&self, setup: &Setup) -> Server {
+        let patient =
+            ["--header-timeout", "10m", "--idle-timeout", "10m", "--drain-timeout", "10ms"];
+        let room = ["--workers", "1", "--max-conns", "40"];
+        self.serve(setup, &[&patient[..], &room].concat())
     }
 
     fn connect(&self, server: &Server) -> Client {
@@ -216,21 +229,25 @@ fn the_end_of_an_idle_connection_is_said(setup: &Setup) {
     server.stop_cleanly();
 }
 
-/// The end comes in one segment with the request, so that the kernel has nothing more to report.
-fn a_client_that_says_its_end_gets_its_reply_and_the_end(setup: &Setup) {
-    let site = Site::new();
-    let server = site.serve(setup, &["--idle-timeout", "10m"]);
-    let mut client = site.connect(&server);
-    client.handshake().unwrap();
+/// Sends a request and says the end, in one segment, so that the kernel has nothing more to report
+/// once the request has been read.
+fn send_last(client: &mut Client, request: &str) {
     let tls = client.tls();
-    std::io::Write::write_all(&mut tls.writer(), request("GET", "/hello.txt", &[]).as_bytes())
-        .unwrap();
+    std::io::Write::write_all(&mut tls.writer(), request.as_bytes()).unwrap();
     tls.send_close_notify();
     let mut bytes = Vec::new();
     while tls.wants_write() {
         tls.write_tls(&mut bytes).unwrap();
     }
     client.send_raw(&bytes).unwrap();
+}
+
+fn a_client_that_says_its_end_gets_its_reply_and_the_end(setup: &Setup) {
+    let site = Site::new();
+    let server = site.serve(setup, &["--idle-timeout", "10m"]);
+    let mut client = site.connect(&server);
+    client.handshake().unwrap();
+    send_last(&mut client, &request("GET", "/hello.txt", &[]));
     assert_eq!(client.reply().text(), "hello");
     assert_eq!(client.rest().unwrap(), b"");
     server.stop_cleanly();
@@ -344,26 +361,73 @@ fn half_a_hello_meets_its_deadline(setup: &Setup) {
     assert_eq!(stats["total"]["tls_unfinished"], 1, "{stats}");
 }
 
+/// Number of connections that a server of [`Site::serve_few`] has room for.
+const ROOM: usize = 40;
+
+fn check_served(client: &mut Client) {
+    assert_eq!(client.get("/hello.txt").text(), "hello");
+}
+
 fn half_done_handshakes_are_evicted_first(setup: &Setup) {
     let site = Site::new();
-    let patient = ["--header-timeout", "10m", "--idle-timeout", "10m", "--drain-timeout", "10ms"];
-    let room = ["--workers", "1", "--max-conns", "40"];
-    let server = site.serve(setup, &[&patient[..], &room].concat());
+    let server = site.serve_few(setup);
     let mut kept: Vec<_> = (0..4).map(|_| site.connect(&server)).collect();
-    let serves = |client: &mut Client| assert_eq!(client.get("/hello.txt").text(), "hello");
-    kept.iter_mut().for_each(serves);
+    kept.iter_mut().for_each(check_served);
     let hello = client_hello(&site.clients);
-    let crowd: Vec<_> = (0..60)
-        .map(|_| {
-            let mut client = server.connect();
-            // It may have been closed for another already.
-            let _ = client.send_raw(&hello[..hello.len() / 2]);
-            client
-        })
-        .collect();
+    let begin = || {
+        let mut client = server.connect();
+        // It may have been closed for another already.
+        let _ = client.send_raw(&hello[..hello.len() / 2]);
+        client
+    };
+    let mut crowd: Vec<_> = (0..ROOM - kept.len()).map(|_| begin()).collect();
+    until("the server is full", || server.open_connections() == ROOM);
+    let full = Instant::now();
+    until("no handshake is young", || full.elapsed() > Duration::from_secs(1));
+    crowd.extend((0..24).map(|_| begin()));
     kept.push(site.connect(&server));
-    kept.iter_mut().for_each(serves);
+    kept.iter_mut().for_each(check_served);
     assert!(total(server, "evicted") > 0);
+    drop(crowd);
+}
+
+/// The hellos have all come when the server goes on, so that it needs room at once.
+fn idle_connections_are_evicted_before_young_handshakes(setup: &Setup) {
+    let site = Site::new();
+    let server = site.serve_few(setup);
+    let mut idle: Vec<_> = (0..ROOM - 4).map(|_| site.connect(&server)).collect();
+    idle.iter_mut().for_each(check_served);
+    server.signal(Signal::STOP);
+    until("it is stopped", || is_stopped(server.id()));
+    let begin = |_| {
+        let mut client = site.connect(&server);
+        let mut hello = Vec::new();
+        client.tls().write_tls(&mut hello).unwrap();
+        client.send_raw(&hello).unwrap();
+        client
+    };
+    let mut newcomers: Vec<_> = (0..8).map(begin).collect();
+    server.signal(Signal::CONT);
+    newcomers.iter_mut().for_each(check_served);
+    assert!(total(server, "evicted") > 0);
+    drop(idle);
+}
+
+/// They are more than begin in a round.
+fn handshakes_that_wait_when_the_server_stops_are_not_reset(setup: &Setup) {
+    const WAITING: usize = 100;
+    let site = Site::new();
+    let server = site.serve(setup, &["--workers", "1"]);
+    let hello = client_hello(&site.clients);
+    server.signal(Signal::STOP);
+    until("it is stopped", || is_stopped(server.id()));
+    let mut crowd: Vec<_> = (0..WAITING).map(|_| server.connect()).collect();
+    crowd.iter_mut().for_each(|client| client.send_raw(&hello).unwrap());
+    server.signal(Signal::TERM);
+    server.signal(Signal::CONT);
+    let stopped = server.wait();
+    stopped.check_end();
+    assert_eq!(stopped.stats()["total"]["accepted"], WAITING);
     drop(crowd);
 }
 
@@ -500,6 +564,51 @@ fn a_large_reply_and_a_large_request_pass_a_proxy(setup: &Setup) {
     client.send([request("POST", "/", &[&length]).as_bytes(), &body].concat());
     assert_same(&client.reply().body, &body, "the request");
     server.stop_cleanly();
+}
+
+fn a_client_that_says_its_end_behind_two_requests_gets_both_replies_and_the_end(setup: &Setup) {
+    let site = Site::new();
+    let (origin, gate) = gated("", b"held");
+    let patient = ["--idle-timeout", "10m"];
+    let server = setup.proxy(&[&origin.url()], &[&site.issued.options()[..], &patient].concat());
+    let bytes_in = || server.new_report()["total"]["bytes_in"].as_u64().unwrap();
+    let get = request("GET", "/", &[]);
+    // A client that ends its side long after its request counts as gone: on a busy machine, again.
+    until("both are answered, and the end is said", || {
+        gate.close();
+        let (asked, before) = (origin.received().len(), bytes_in());
+        let mut client = site.connect(&server);
+        client.send(&get);
+        until("the first is at the origin", || origin.received().len() > asked);
+        send_last(&mut client, &get);
+        until("both have been read", || bytes_in() == before + 2 * get.len() as u64);
+        gate.open();
+        let replies = [client.try_reply(), client.try_reply()];
+        replies.iter().flatten().filter(|reply| reply.text() == "held").count() == 2
+            && client.rest().is_ok_and(|rest| rest.is_empty())
+    });
+    server.stop_cleanly();
+}
+
+fn what_breaks_the_rules_while_a_request_is_forwarded_is_counted_as_that(setup: &Setup) {
+    let site = Site::new();
+    let (origin, gate) = gated("", b"held");
+    let server = setup.proxy(&[&origin.url()], &site.issued.options());
+    let begun = |count: u64| {
+        until("it is forwarded", || server.new_report()["total"]["upstream_requests"] == count);
+    };
+    let mut waiting = site.connect(&server);
+    waiting.send(request("GET", "/", &[]));
+    begun(1);
+    let mut sending = site.connect(&server);
+    sending.send(request("POST", "/", &["Content-Length: 4"]) + "ha");
+    begun(2);
+    for mut client in [waiting, sending] {
+        client.send_raw(&false_record()).unwrap();
+        assert!(client.ends());
+    }
+    gate.open();
+    assert_eq!(total(server, "end_tls"), 2);
 }
 
 #[test]

@@ -88,8 +88,11 @@ pub(crate) struct WorkerContext {
     pub tls_budget: TlsBudget,
     /// TLS handshakes so far, as policies are told of them.
     pub tls_work: TlsWork,
-    /// True while the server drains: no new request begins on a connection after its current reply.
+    /// True while the server drains: a reply that begins now is the last of its connection.
     pub draining: bool,
+    /// True while idle connections outlive the listeners, for one more request, because the server
+    /// has a successor.
+    pub keeps_idle: bool,
     /// True while too many connections are open, with the same effect.
     pub pressure: bool,
     /// True while a listener is overloaded, with the effect that nothing more is compressed.
@@ -158,6 +161,7 @@ impl WorkerContext {
             tls_budget: TlsBudget::default(),
             tls_work: TlsWork::default(),
             draining: false,
+            keeps_idle: false,
             pressure: false,
             is_overloaded: false,
             share: None,
@@ -222,9 +226,15 @@ impl WorkerContext {
         self.now_ns
     }
 
-    /// Returns whether connections close after the current reply.
+    /// Returns whether connections close after a reply that begins now.
     pub(crate) fn is_closing(&self) -> bool {
         self.draining || self.pressure || self.memory.level() >= MemoryLevel::Idle
+    }
+
+    /// Returns whether connections close after a reply that has not said so, though their clients
+    /// may have sent another request already.
+    pub(crate) fn closes_idle(&self) -> bool {
+        self.draining && !self.keeps_idle || self.memory.level() >= MemoryLevel::Idle
     }
 
     /// Returns whether a source has had less than its share; true while sources need not share.

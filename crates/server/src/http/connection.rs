@@ -37,6 +37,7 @@
 
 mod bandwidth;
 mod client_limit;
+mod eviction;
 mod forwarding;
 mod handshake;
 mod memory;
@@ -66,6 +67,8 @@ use crate::sites::client::Client;
 use crate::sites::ruling::Ruling;
 use crate::upstream::shared::Landing;
 
+pub(crate) use eviction::EvictionRank;
+
 /// Operation on the socket that a connection asks its caller for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -88,25 +91,6 @@ pub enum Action {
     /// Close: the connection is over.
     Close(CloseReason),
 }
-
-/// Cost to a client when its connection is closed to make room for another, least first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum EvictionRank {
-    /// Its TLS handshake is not over: it has been served nothing, and would cost most of all.
-    Handshake,
-    /// It has been sent its last reply.
-    Done,
-    /// It is kept open for another request.
-    KeptAlive,
-    /// It is in the middle of a request, or before its first, and waits for its client.
-    Silent,
-    /// Its client has taken nothing of a reply for [`STALLED_NS`].
-    Stalled,
-}
-
-/// Time after which a client that takes nothing of its reply may be closed to make room,
-/// nanoseconds: longer than a lost segment takes to be sent again.
-const STALLED_NS: u64 = 1_000_000_000;
 
 /// Maximum number of bytes read and discarded after the last reply.
 const LINGER_BYTES_MAX: u64 = 4 << 20;
@@ -146,7 +130,8 @@ pub(crate) struct Connection {
     output: Option<Box<Output>>,
     /// Bytes of replies finished since the accept.
     sent_earlier: u64,
-    /// Start of the current request, nanoseconds on the loop's clock.
+    /// Start of the current request, nanoseconds on the loop's clock; before the first, that of the
+    /// connection.
     began_ns: u64,
     deadline_ns: u64,
     /// Time spent in this iteration on requests that arrived together.
@@ -259,27 +244,6 @@ impl Connection {
     /// Returns whether the client has ever sent anything.
     pub(crate) fn has_received_bytes(&self) -> bool {
         self.has_received
-    }
-
-    /// Returns the cost of closing it now, and a time that is earlier the longer it has waited for
-    /// its client; `None` if it must not be closed.
-    pub(crate) fn eviction_rank(&self, now_ns: u64) -> Option<(EvictionRank, u64)> {
-        match self.state {
-            State::Idle if self.is_handshaking => Some((EvictionRank::Handshake, self.began_ns)),
-            State::Linger { .. } => Some((EvictionRank::Done, self.deadline_ns)),
-            State::Idle if self.has_received => Some((EvictionRank::KeptAlive, self.deadline_ns)),
-            State::Idle | State::Head => Some((EvictionRank::Silent, self.began_ns)),
-            State::Reply => {
-                let full_since_ns = self.output.as_ref()?.full_since_ns?;
-                (full_since_ns.saturating_add(STALLED_NS) <= now_ns)
-                    .then_some((EvictionRank::Stalled, full_since_ns))
-            }
-            State::Fetch(_)
-            | State::Yield(_)
-            | State::Follow(_)
-            | State::Forward(_)
-            | State::Verify(_) => None,
-        }
     }
 
     /// Returns the current action.
@@ -599,8 +563,11 @@ impl Connection {
                 return self.yield_to_others(None, context);
             }
             self.state = State::Head;
+            // The time for the first head has run since the accept.
+            let is_first = self.sent_earlier == 0 && self.output.is_none();
+            let since_ns = if is_first { self.began_ns } else { now_ns };
             self.began_ns = now_ns;
-            let header_ns = now_ns + context.config.timeouts.header_ns;
+            let header_ns = since_ns + context.config.timeouts.header_ns;
             self.deadline_ns = header_ns.min(self.request_deadline_ns(context));
             self.verified = None;
         }
@@ -663,6 +630,7 @@ impl Connection {
                 Answer::Written
             }
         };
+        self.is_retry = !matches!(answer, Answer::Written);
         match answer {
             Answer::Written => {}
             // Replies to earlier requests are sent first; the request is then parsed again.
@@ -677,13 +645,11 @@ impl Connection {
             }
             Answer::NeedsListing(waiter) => {
                 context.give_output(output);
-                self.is_retry = true;
                 return self.yield_to_others(Some(waiter), context);
             }
         }
         self.taken += request.head_len + body.consumed;
         self.is_charged = false;
-        self.is_retry = false;
         self.fetches = 0;
         self.landing = None;
         self.count_request(context);
@@ -744,7 +710,6 @@ impl Connection {
 
     /// Waits for a disk; the request is then parsed again.
     fn wait_for_disk(&mut self, fetch: Fetch, context: &WorkerContext) -> Flow {
-        self.is_retry = true;
         self.fetches = self.fetches.saturating_add(1);
         self.state = State::Fetch(fetch);
         self.deadline_ns = self.request_deadline_ns(context);
@@ -782,7 +747,7 @@ impl Connection {
         context.counters.statuses(output.statuses);
         self.sent_earlier += output.sent_bytes;
         self.log(&mut output, context);
-        let close = output.close || context.is_closing();
+        let close = output.close || context.closes_idle();
         let linger = output.linger || self.taken < self.input.len();
         self.give_back_bytes(&mut output, context);
         context.give_output(output);

@@ -337,7 +337,7 @@ trait ForwardingClient: ClientIo {
                     self.keep_unread(bytes, context);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => *client_is_ready = false,
-                Err(_) => return Err(Step::Close(CloseReason::ClientReset)),
+                Err(error) => return Err(Step::Close(reason_of(&error))),
             }
         }
         let taken = forward.exchange.take(self.unread_input());
@@ -478,7 +478,7 @@ trait ForwardingClient: ClientIo {
                 None
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            Err(_) => Some(Step::Close(CloseReason::ClientReset)),
+            Err(error) => Some(Step::Close(reason_of(&error))),
         }
     }
 
@@ -509,5 +509,14 @@ trait ForwardingClient: ClientIo {
                 request: forward.logged.take().unwrap_or_default(),
             });
         }
+    }
+}
+
+/// Returns the reason for a close after an error of a read from the client.
+fn reason_of(error: &io::Error) -> CloseReason {
+    match error.kind() {
+        // Only a TLS session has it: the client breaks the rules.
+        io::ErrorKind::InvalidData => CloseReason::Tls,
+        _ => CloseReason::ClientReset,
     }
 }

@@ -175,7 +175,13 @@ impl<S: Socket> SocketConnection<S> {
             action => self.follow(action, context, true),
         };
         while action == Action::Read && self.socket.has_unreported() {
-            action = self.read(context);
+            // Each turn reads, whatever the last read has found.
+            self.read_blocked = false;
+            action = match self.conn.action() {
+                // What the end means to the request is known there.
+                Action::Forward => self.follow(Action::Forward, context, true),
+                _ => self.read(context),
+            };
         }
         self.conn.release_idle_buffers(context);
         self.conn.set_session_bytes(self.socket.session_bytes());

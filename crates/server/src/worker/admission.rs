@@ -50,6 +50,7 @@ impl<M: Model> Worker<M> {
             let conn = M::Connection::new(fd, peer, is_tls, &core.context);
             return self.admit(conn, phase.decision, since_ns);
         }
+        core.accepted += 1;
         core.note_refusal();
         let counters = &mut core.context.counters;
         match verdict {
@@ -76,7 +77,6 @@ impl<M: Model> Worker<M> {
     pub(crate) fn note_accepted(&mut self, index: usize) {
         let core = &mut self.core;
         core.context.counters.accepted.one();
-        core.accepted += 1;
         if let Some(listener) = core.listeners.get_mut(index) {
             listener.note_accepted();
         }
@@ -89,6 +89,7 @@ impl<M: Model> Worker<M> {
         let peer = conn.peer().ip();
         let source = peer.into();
         let is_within_limit = conn.count_for_client(&self.core.context);
+        self.core.accepted += u64::from(is_within_limit);
         let Some(slot) = self.insert(conn) else { return };
         if !is_within_limit {
             self.core.context.counters.refused_client_connections.one();
@@ -100,6 +101,10 @@ impl<M: Model> Worker<M> {
             let (now_ns, token) = (core.context.now_ns(), core.table.token(slot));
             core.deferred.push(now_ns, token, since_ns, source, decision.order_share);
             core.context.counters.deferred_max.raise(core.deferred.len() as u64);
+            // Where the stale are not refused, nothing else bounds its wait.
+            if let Some(conn) = core.table.conn(slot) {
+                core.timers.arm(slot, conn.deadline_ns());
+            }
         } else {
             core.begun += 1;
             let at_once = core.context.config.strategy.eager_read;
@@ -227,16 +232,16 @@ impl<M: Model> Worker<M> {
     /// are served; `None` if a newer connection is pending.
     pub(crate) fn refuse_stale(&mut self) -> Option<u64> {
         let began_ns = self.core.context.now_ns();
-        let decision = self.core.decision();
+        let (stale_ns, until_ns) = self.core.deferred_limits();
         // What grew old while the loop slept, or other programs had its processor, was not kept
         // waiting by others, and there is time for it.
-        let stale_ns = decision.stale_ns.filter(|_| !self.core.has_just_slept());
+        let stale_ns = stale_ns.filter(|_| !self.core.has_just_slept());
         let stale_before_ns = stale_ns.map_or(0, |stale_ns| began_ns.saturating_sub(stale_ns));
+        let decision = Decision { stale_ns, ..Decision::default() };
         while let Some(token) = self.core.deferred.pop_stale(stale_before_ns) {
-            self.refuse_open(token, CloseReason::Stale);
+            self.refuse_open(token, CloseReason::Stale, decision);
         }
-        let until_ns = decision.until_ns.unwrap_or(began_ns);
-        (!self.core.accepts_pending).then_some(until_ns)
+        (!self.core.accepts_pending).then_some(until_ns.unwrap_or(began_ns))
     }
 
     /// Begins to serve the newest deferred connection; returns whether there was one.
@@ -250,8 +255,8 @@ impl<M: Model> Worker<M> {
         true
     }
 
-    /// Refuses a connection that has a slot.
-    fn refuse_open(&mut self, token: Token, reason: CloseReason) {
+    /// Refuses a connection that has a slot, by a decision.
+    fn refuse_open(&mut self, token: Token, reason: CloseReason, decision: Decision) {
         let core = &mut self.core;
         if !core.table.is_current(token) {
             return;
@@ -261,7 +266,6 @@ impl<M: Model> Worker<M> {
             CloseReason::Unfair => core.context.counters.refused_unfair.one(),
             _ => core.context.counters.refused_stale.one(),
         }
-        let decision = core.request_decision.unwrap_or_else(|| core.decision());
         if let Some(conn) = core.table.conn(token.slot) {
             core.context.log_refusal(conn.peer().ip(), || match reason {
                 CloseReason::Unfair => {
@@ -318,6 +322,11 @@ impl<M: Model> Worker<M> {
             return false;
         }
         let Some(decision) = self.core.request_decision else { return true };
+        let conn = self.core.table.conn(token.slot);
+        if conn.is_some_and(|conn| conn.has_answered_handshake()) {
+            // Most of the work for it is done.
+            return true;
+        }
         match self.judge_open(token, decision) {
             Verdict::Admit { .. } => return true,
             Verdict::Departed => {
@@ -325,8 +334,10 @@ impl<M: Model> Worker<M> {
                 self.core.context.counters.departed.one();
                 M::close(self, token.slot, CloseReason::Departed);
             }
-            Verdict::Unfair => self.refuse_open(token, CloseReason::Unfair),
-            Verdict::Stale | Verdict::Excess => self.refuse_open(token, CloseReason::Stale),
+            Verdict::Unfair => self.refuse_open(token, CloseReason::Unfair, decision),
+            Verdict::Stale | Verdict::Excess => {
+                self.refuse_open(token, CloseReason::Stale, decision);
+            }
         }
         false
     }

@@ -94,7 +94,8 @@ pub(crate) struct LoopCore<C> {
     /// Total time that the loop has slept, nanoseconds, and the time it last woke.
     slept_ns: u64,
     woke_ns: u64,
-    /// Connections accepted so far, and those whose service has begun.
+    /// Connections accepted so far, without those refused whatever the load, and those whose
+    /// service has begun.
     pub(crate) accepted: u64,
     pub(crate) begun: u64,
     /// Connections served in work-phases so far, and the time they took, nanoseconds. The time is
@@ -114,8 +115,6 @@ pub(crate) struct LoopCore<C> {
     sole_upstream: Option<usize>,
     /// Time of the next look at its load, nanoseconds, while SYNs are dropped because of it.
     shed_due_ns: Option<u64>,
-    /// True while idle connections outlive the listeners, because the server has a successor.
-    pub(crate) keeps_idle: bool,
     /// SYNs dropped by the filters of closed listeners ([`Listener::dropped`]).
     syn_dropped: [u64; 4],
     /// End of the drain, nanoseconds; `None` before a drain begins.
@@ -173,7 +172,6 @@ impl<C> LoopCore<C> {
             request_decision: None,
             sole_upstream,
             shed_due_ns: None,
-            keeps_idle: false,
             syn_dropped: [0; 4],
             drained_by_ns: None,
             calls: Vec::new(),
@@ -339,10 +337,13 @@ impl<C> LoopCore<C> {
         self.syn_dropped = sum(self.syn_dropped, listener.dropped());
     }
 
-    /// Returns the last decision of the first listener's policy; all listeners have the same
-    /// policy.
-    pub(crate) fn decision(&self) -> Decision {
-        self.listeners.first().map(|first| first.decision).unwrap_or_default()
+    /// Returns the maximum wait of deferred connections, nanoseconds, and the time until which they
+    /// are served: the shortest and the latest of the listeners' last decisions. They may have come
+    /// to any listener, and one that is not overloaded limits no wait.
+    pub(crate) fn deferred_limits(&self) -> (Option<u64>, Option<u64>) {
+        let decisions = || self.listeners.iter().map(|listener| &listener.decision);
+        let stale_ns = decisions().filter_map(|each| each.stale_ns).min();
+        (stale_ns, decisions().filter_map(|each| each.until_ns).max())
     }
 
     /// Records the number of open connections after an accept.

@@ -47,7 +47,7 @@ impl<M: Model> Worker<M> {
         match core.control.phase() {
             Phase::Run => {}
             phase if core.drained_by_ns.is_none() => self.begin_drain(phase),
-            Phase::Drain | Phase::Stop if core.keeps_idle => self.close_all_idle(),
+            Phase::Drain | Phase::Stop if core.context.keeps_idle => self.close_all_idle(),
             _ => {}
         }
         // Last: the main thread waits for a report to know that the loop has done the rest.
@@ -77,14 +77,14 @@ impl<M: Model> Worker<M> {
             self.core.forget(&listener);
             M::close_listener(self, listener);
         }
-        self.core.keeps_idle = has_successor;
+        self.core.context.keeps_idle = has_successor;
         if !has_successor {
             self.close_all_idle();
         }
     }
 
     fn close_all_idle(&mut self) {
-        self.core.keeps_idle = false;
+        self.core.context.keeps_idle = false;
         for slot in self.core.table.find(0, usize::MAX, |conn| conn.is_idle()) {
             self.close_for_drain(slot);
         }

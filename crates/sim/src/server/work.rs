@@ -3,7 +3,7 @@
 use weir_accept::{AcceptPhase, Share, Verdict};
 
 use super::core::{CloseReason, Step};
-use crate::connections::{Conn, SocketState, Token};
+use crate::connections::{Conn, SocketState, TlsState, Token};
 use crate::simulation::Simulation;
 
 impl Simulation<'_> {
@@ -14,7 +14,9 @@ impl Simulation<'_> {
         if socket.state != SocketState::Open {
             return None;
         }
-        let (core, replying) = (socket.core, socket.replying);
+        let core = socket.core;
+        // A handshake that has been answered always goes on, and so does a reply.
+        let goes_on = socket.replying || matches!(socket.tls, TlsState::Answered(_));
         let state = &mut self.cores[core as usize];
         let spent_ns = self.now_ns - state.work_began_ns;
         if state.phase.decision.work_max_ns.is_some_and(|max_ns| spent_ns >= max_ns) {
@@ -29,7 +31,7 @@ impl Simulation<'_> {
         }
         let state = &mut self.cores[core as usize];
         state.working += 1;
-        if state.phase.decision.inspect_open && !replying {
+        if state.phase.decision.inspect_open && !goes_on {
             return Some((Step::WorkInspect(token), self.scenario.costs.tcp_info));
         }
         let cost_ns = self.serve_cost_ns(token)?;

@@ -9,6 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
+use rustix::io::Errno;
 use weir_server::test_support::Socket;
 
 /// End of the client's side.
@@ -45,6 +46,8 @@ pub(super) struct Kernel {
     pub calls_left: Cell<usize>,
     /// True once a write failed because the client has gone.
     pub has_failed: Cell<bool>,
+    /// True if no file can be read any more.
+    pub has_disk_failed: Cell<bool>,
 }
 
 impl Kernel {
@@ -135,6 +138,9 @@ impl Socket for FakeSocket {
     }
 
     fn send_file(&mut self, file: BorrowedFd<'_>, offset: u64, count: usize) -> io::Result<usize> {
+        if self.0.has_disk_failed.get() {
+            return Err(Errno::IO.into());
+        }
         // None would be the end of the file.
         let mut bytes = vec![0; self.0.admit(count, false)?];
         File::from(file.try_clone_to_owned()?).read_exact_at(&mut bytes, offset)?;

@@ -39,6 +39,8 @@ impl Connection {
             *output.pace.reserved_bytes.get_or_insert(0) += bytes;
             if wait_ns > 0 {
                 output.pace.pause_ns = Some((now_ns, now_ns.saturating_add(wait_ns)));
+                // From now on it is not the client that takes nothing.
+                output.full_since_ns = None;
                 context.counters.client_bandwidth_pauses.one();
             }
         }
@@ -58,6 +60,12 @@ impl Connection {
     /// Returns whether it pauses because of its client's bandwidth.
     pub(crate) fn is_paused(&self) -> bool {
         self.pause_end_ns().is_some()
+    }
+
+    /// Returns the start of its pause, nanoseconds; `None` if there is none.
+    pub(super) fn pause_begin_ns(&self) -> Option<u64> {
+        let (since_ns, _) = self.output.as_ref()?.pace.pause_ns?;
+        Some(since_ns)
     }
 
     /// Returns the end of its pause, nanoseconds; `None` if there is none.

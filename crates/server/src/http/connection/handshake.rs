@@ -3,7 +3,7 @@
 
 use weir_http1::Status;
 
-use super::{Action, Connection};
+use super::{Action, Connection, State};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
 
@@ -24,6 +24,11 @@ impl Connection {
         self.set_close_reason(CloseReason::Tls);
         if let Some(output) = self.output.take() {
             context.give_output(output);
+        }
+        if matches!(self.state, State::Follow(_))
+            && let State::Follow(wait) = std::mem::replace(&mut self.state, State::Idle)
+        {
+            wait.leave(context);
         }
         Action::Shutdown
     }
