@@ -19,6 +19,10 @@ use crate::entry::{Content, Entry, OpenFile};
 /// the next request for it.
 const WAITING_MAX: usize = 256;
 
+/// Number of times that forms are asked for between two tries to start a thread for tasks for which
+/// none could be started: each costs some system calls, and is made for a request.
+const ASKED_AGAIN: u32 = 64;
+
 /// Number of forms known at which those that no store has any more are forgotten.
 const KNOWN_MIN: usize = 256;
 
@@ -90,6 +94,8 @@ struct State {
     known_max: usize,
     /// True from the start of a thread until it finds no task.
     is_worked_on: bool,
+    /// Number of times that a form was asked for while no thread worked, though there were tasks.
+    asked_in_vain: u32,
     is_closed: bool,
 }
 
@@ -123,15 +129,18 @@ impl Compressor {
             return Some(form);
         }
         let has_room = state.waiting.len() < WAITING_MAX && !state.is_closed;
-        if makes && has_room && state.pending.insert(id) {
+        let is_new = makes && has_room && state.pending.insert(id);
+        if is_new {
             state.waiting.push_back(CompressionTask { id, plain: Arc::clone(plain) });
         }
         if makes && !state.waiting.is_empty() && !state.is_worked_on {
-            state.is_worked_on = true;
-            drop(state);
-            if !(self.start_worker)() {
-                // The next that asks tries again.
-                self.locked().is_worked_on = false;
+            state.asked_in_vain = state.asked_in_vain.wrapping_add(1);
+            if is_new || state.asked_in_vain.is_multiple_of(ASKED_AGAIN) {
+                state.is_worked_on = true;
+                drop(state);
+                if !(self.start_worker)() {
+                    self.locked().is_worked_on = false;
+                }
             }
         }
         None
@@ -232,8 +241,9 @@ mod tests {
         assert!(ask(1).is_none() && ask(2).is_none());
         assert_eq!(starts(), 1);
         assert_eq!((work(&compressor, Level::Fast), compressor.next_task().is_none()), (2, true));
-        // Two cannot be started. Asking again is an occasion for another, and so is another task.
-        assert!(ask(3).is_none() && ask(3).is_none());
+        // Two cannot be started. Asking again is an occasion for another now and then, and another
+        // task always is.
+        assert!((0..ASKED_AGAIN).all(|_| ask(3).is_none()));
         assert_eq!(starts(), 3);
         assert!(ask(4).is_none() && ask(5).is_none());
         assert_eq!(starts(), 4);
