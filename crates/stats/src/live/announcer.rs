@@ -68,7 +68,9 @@ impl Announcer {
 
     fn add(&mut self, refused: [f64; REFUSALS.len()], offered: f64, seconds: f64) {
         if let Some(overload) = &mut self.overload {
-            overload.refused += refused.iter().sum::<f64>() * seconds;
+            // What memory refuses is no part of it.
+            let [of_load @ .., _, _] = refused;
+            overload.refused += of_load.iter().sum::<f64>() * seconds;
             overload.offered += offered * seconds;
         }
     }
