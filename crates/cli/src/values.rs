@@ -225,18 +225,28 @@ pub(crate) fn user(text: &str) -> Result<UserName, String> {
 }
 
 /// Puts the option before an error that begins with the path of one of its files, so that the
-/// option's place is found.
+/// option's place is found; none where several options name the file.
 pub(crate) fn with_option(error: String, options: &[(&str, &[PathBuf])]) -> String {
     let is_of = |path: &PathBuf| error.starts_with(&format!("{}: ", path.display()));
-    match options.iter().find(|(_, files)| files.iter().any(is_of)) {
-        Some((option, _)) => format!("{option}: {error}"),
-        None => error,
+    let mut named = options.iter().filter(|(_, files)| files.iter().any(is_of));
+    match (named.next(), named.next()) {
+        (Some((option, _)), None) => format!("{option}: {error}"),
+        _ => error,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_in_a_file_of_one_option_names_that() {
+        let [one, other] = [[PathBuf::from("/one")], [PathBuf::from("/other")]];
+        let told = |options: &[(&str, &[PathBuf])]| with_option("/one: why".into(), options);
+        assert_eq!(told(&[("--other", &other), ("--one", &one)]), "--one: /one: why");
+        assert_eq!(told(&[("--other", &one), ("--one", &one)]), "/one: why");
+        assert_eq!(told(&[("--other", &other)]), "/one: why");
+    }
 
     #[test]
     fn a_user_has_a_group_or_none() {

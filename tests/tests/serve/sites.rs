@@ -501,6 +501,8 @@ fn a_field_that_no_reply_has_is_in_none_whoever_makes_it() {
              [[site.route]]\npath = '/app'\nupstream = 'app'\n\
              [[site.route]]\npath = '/bare'\nstatus = 200\n\
              remove-header = ['x-set', 'X-Added', 'Cache-Control']\n\
+             [[site.route]]\npath = '/own'\nstatus = 200\n\
+             set-header = [\"Content-Security-Policy: default-src 'self'\"]\n\
              [[site.route]]\npath = '/gone'\nupstream = 'gone'\n\
              [[site.route]]\npath = '/moved'\nredirect = '/'\n",
             origin.url()
@@ -525,6 +527,10 @@ fn a_field_that_no_reply_has_is_in_none_whoever_makes_it() {
     for name in ["X-Set", "X-Added", "Cache-Control"] {
         assert_eq!((bare.field(name), hello.field(name).is_some()), (None, true), "{name}");
     }
+    // What it sets itself, its site does not remove.
+    let own = client.get("/own");
+    assert_eq!(own.field("Content-Security-Policy"), Some("default-src 'self'"));
+    assert_eq!(own.field("Accept-Ranges"), None);
     server.stop_cleanly();
 }
 

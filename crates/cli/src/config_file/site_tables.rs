@@ -118,7 +118,26 @@ impl SettingsTable {
         }
         let updated = settings.update_from_arg_matches(&self.matches);
         updated.map_err(|error| self.place.wrong(&crate::one_sentence(&error)))?;
+        if !self.has("remove-header") {
+            self.keep_own_fields(&mut settings);
+        }
         Ok(settings)
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.keys.iter().any(|each| each.value == key)
+    }
+
+    /// Takes the fields that this table sets out of those that its site removes.
+    fn keep_own_fields(&self, settings: &mut Settings) {
+        let Settings { set_header, add_header, remove_header, .. } = settings;
+        let set = set_header.iter().flatten().filter(|_| self.has("set-header"));
+        let added = add_header.iter().flatten().filter(|_| self.has("add-header"));
+        let mut own: Vec<&str> = set.chain(added).map(|(name, _)| name.as_str()).collect();
+        own.extend(self.has("cache-control").then_some("cache-control"));
+        if let Some(removed) = remove_header {
+            removed.retain(|name| !own.iter().any(|own| own.eq_ignore_ascii_case(name)));
+        }
     }
 
     /// Returns its own root.
