@@ -247,7 +247,9 @@ pub fn run(
 /// Ends a run that was told to stop before it had a testbed. It has its directory all the same, by
 /// which it is found when it is to go on.
 fn stopped_before_a_step(request: &RunRequest) -> Result<End, String> {
-    Journal::open(&request.dir, &request.request)?.keep_set_up()?;
+    let mut journal = Journal::open(&request.dir, &request.request)?;
+    journal.set_up.complete = false;
+    journal.keep_set_up()?;
     Ok(End::Stopped)
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, Side};
 use crate::experiment::{ServerSpec, Sweep};
 use crate::generators::{Replay, Spike};
 use crate::plan::{Disturbance, Step};
@@ -36,8 +36,9 @@ pub(super) struct ResolvedPoint<'a> {
     pub counts_syns: bool,
 }
 
-/// Longest run of a load that makes a number of requests, as a multiple of its window. A thread has
-/// 40,000 of them for each second of it at most, for which a server has time that answers 1000/s.
+/// Longest run of a load that makes a number of requests, as a multiple of its window, for each
+/// processor of the client, on which it has a thread at most. A thread has 40,000 of them for each
+/// second of the window at most, for which a server has time that answers 1000/s.
 const COUNTED_RUN_MAX: f64 = 40.0;
 
 impl ResolvedPoint<'_> {
@@ -46,7 +47,8 @@ impl ResolvedPoint<'_> {
     /// that makes a number of requests makes more than fit into the window, and ends when it has.
     pub(super) fn patience(&self) -> Duration {
         let load = &self.sweep.load;
-        let counted = if load.is_counted() { COUNTED_RUN_MAX } else { 0.0 };
+        let threads_max = self.environment.cpus(Side::Client).len().max(1) as f64;
+        let counted = if load.is_counted() { COUNTED_RUN_MAX * threads_max } else { 0.0 };
         let hold_s = self.sweep.background_load.as_ref().and_then(|spec| spec.hold_s);
         let hold_s = hold_s.map_or(0.0, |hold_s| *hold_s);
         let ends_s = 20.0 * load.timeout_s.max(1.0) + hold_s + 20.0;
