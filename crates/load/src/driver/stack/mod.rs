@@ -23,7 +23,7 @@ pub(super) enum Purpose {
 }
 
 /// The client that a connection is of. Its path is drawn from this and from the seed, so that the
-/// number of threads changes none.
+/// number of threads changes none, but for background connections that are opened again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Client {
     /// Group in which it is counted.
