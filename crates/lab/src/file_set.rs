@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use weir_sys::file::evict;
+use weir_sys::proc;
 
 /// Root's directory for data that programs can regenerate (hier(7)).
 const CACHE_OF_ROOT: &str = "/var/cache";
@@ -105,7 +106,7 @@ impl FileSet {
         for entry in fs::read_dir(root).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let lab = name.strip_prefix(&prefix).and_then(|pid| pid.parse::<u32>().ok());
-            if lab.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            if lab.is_some_and(|pid| proc::of(pid).is_none()) {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }

@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use weir_sys::proc;
+
 use crate::experiment::ServerSpec;
 use hierarchy::{Controller, Hierarchy};
 
@@ -199,7 +201,7 @@ fn is_forgotten(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let lab = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
     let lab = lab.and_then(|(pid, _)| pid.parse::<u32>().ok());
-    lab.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+    lab.is_some_and(|pid| proc::of(pid).is_none())
 }
 
 /// Checks that groups with both limits are available here, and returns the version of control

@@ -7,11 +7,11 @@
 //! processor.
 
 use std::io::Read;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use weir_sys::proc;
 
 use super::processes;
 use crate::record::CallCount;
@@ -35,7 +35,7 @@ impl Counting {
     /// strace cannot be started, or is not permitted to attach; the message quotes strace.
     pub fn start(roots: &[u32]) -> Result<Self, String> {
         let pids: Vec<u32> = roots.iter().flat_map(|root| processes::tree(*root)).collect();
-        let is_gone = |root: &&u32| !Path::new(&format!("/proc/{root}")).exists();
+        let is_gone = |root: &&u32| proc::of(**root).is_none();
         if let Some(root) = roots.iter().find(is_gone) {
             return Err(format!("the process {root} is gone"));
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::history::History;
-use super::refusals::REFUSALS;
+use super::sample::Sample;
 use super::sentence::{count, rate};
 
 /// Time between two messages, seconds; and without refusals, until an overload has ended.
@@ -49,7 +49,7 @@ impl Announcer {
             let sentence = refusing.filter(|_| may_say)?;
             let began_s = now_s - sample.seconds;
             self.overload = Some(Overload { began_s, refused_s: now_s, ..Overload::default() });
-            self.add(sample.refused, sample.offered(), sample.seconds);
+            self.add(sample);
             self.said_s = Some(now_s);
             return Some(format!("an overload begins. {}", sentence.text));
         };
@@ -57,7 +57,7 @@ impl Announcer {
             overload.refused_s = now_s;
         }
         let ended = *overload;
-        self.add(sample.refused, sample.offered(), sample.seconds);
+        self.add(sample);
         if now_s - ended.refused_s < PAUSE_S || !may_say {
             return None;
         }
@@ -66,12 +66,10 @@ impl Announcer {
         Some(format!("{ended} {}", history.sentence().text))
     }
 
-    fn add(&mut self, refused: [f64; REFUSALS.len()], offered: f64, seconds: f64) {
+    fn add(&mut self, sample: &Sample) {
         if let Some(overload) = &mut self.overload {
-            // What memory refuses is no part of it.
-            let [of_load @ .., _, _] = refused;
-            overload.refused += of_load.iter().sum::<f64>() * seconds;
-            overload.offered += offered * seconds;
+            overload.refused += sample.refused_of_load() * sample.seconds;
+            overload.offered += sample.offered() * sample.seconds;
         }
     }
 }

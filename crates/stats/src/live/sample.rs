@@ -92,6 +92,18 @@ impl Sample {
         self.limited_requests + self.limited_connections
     }
 
+    /// Returns what was refused for lack of memory, connections and requests.
+    pub(super) fn refused_for_memory(&self) -> f64 {
+        let [.., connections, requests] = self.refused;
+        connections + requests
+    }
+
+    /// Returns what was refused for all other reasons.
+    pub(super) fn refused_of_load(&self) -> f64 {
+        let [of_load @ .., _, _] = &self.refused;
+        of_load.iter().sum()
+    }
+
     /// Returns the refusals of a kind.
     pub fn refused(&self, what: Refused) -> f64 {
         let rows = REFUSALS.iter().zip(self.refused);

@@ -95,8 +95,7 @@ fn of_load(sample: &Sample, last: &Reading) -> Option<(Condition, String)> {
 }
 
 fn refused_for_memory(sample: &Sample, last: &Reading) -> Option<String> {
-    let [.., connections, requests] = sample.refused;
-    let percent = percent(connections + requests, sample.offered())?;
+    let percent = percent(sample.refused_for_memory(), sample.offered())?;
     let counters = &last.total.counters;
     let mib = |bytes: crate::Counter| count(bytes.get() as f64 / f64::from(1 << 20));
     let (used, limit) = (mib(counters.memory_used_bytes), mib(counters.memory_limit_bytes));
