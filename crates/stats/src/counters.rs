@@ -226,7 +226,8 @@ counters! {
     upstream_waited Sum "of these, requests that had to wait for a place",
     upstream_connects Sum "connections to upstreams begun",
     upstream_reused Sum "requests sent on a connection to an upstream that was kept",
-    upstream_repeated Sum "requests sent again because a kept connection had ended",
+    upstream_repeated Sum "requests for which another connection was tried, because one could \
+                           not be made or a kept one had ended",
     upstream_tls_full Sum "TLS handshakes with upstreams that had a new key exchange",
     upstream_tls_resumed Sum "TLS handshakes with upstreams that resumed an earlier session",
     upstream_tls_certificate Sum "requests whose upstream's certificate is not trusted",

@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
+use weir_tests::faulty::{Behaviour, Faulty};
 use weir_tests::server::run;
 use weir_tests::wait::{TIMEOUT, until};
-use weir_tests::{Origin, Root, Server, Setup, suite};
+use weir_tests::{Origin, Root, Server, Setup, request, suite};
 
 use crate::WEIR;
 
@@ -105,6 +106,22 @@ fn refused_connections_and_those_for_an_upstream_have_their_reason() {
     });
     assert!(read(&log).contains("client-connections limit=1"), "{}", read(&log));
     server.stop_cleanly();
+}
+
+#[test]
+fn a_refusal_at_an_upstream_names_the_client_behind_a_trusted_proxy() {
+    let root = Root::new();
+    let log = root.outside().join("upstream");
+    let silent = Faulty::start(Behaviour::Silent);
+    let url = format!("http://{}", silent.address());
+    let options = ["--trusted-proxy", "127.0.0.0/8", "--max-in-flight", "1", "--error-log"];
+    let server = Server::proxy(WEIR, &[&url], &[&options[..], &[log.to_str().unwrap()]].concat());
+    let mut first = server.connect();
+    first.send(request("GET", "/", &[]));
+    until("it is in flight", || silent.requests() > 0);
+    assert_eq!(server.get_with("/", &["X-Forwarded-For: 192.0.2.7"]).status, 503);
+    let refused = "refused request client=192.0.2.7 unwritten=0 reason=upstream-";
+    until("it is told", || has(&read(&log), "notice", refused));
 }
 
 #[test]

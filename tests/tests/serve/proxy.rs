@@ -193,6 +193,24 @@ fn the_host_may_be_the_server_s_own() {
 }
 
 #[test]
+fn each_server_is_asked_by_its_own_name() {
+    let servers = [Origin::echo(), Origin::echo()];
+    let [one, two] = servers.each_ref().map(Origin::url);
+    // What is for it goes to another.
+    let absent = Faulty::start(Behaviour::Refuse);
+    let dead = format!("http://{}", absent.address());
+    let server = Server::proxy(WEIR, &[&dead, &one, &two], &["--upstream-host", "server"]);
+    for _ in 0..9 {
+        assert_eq!(server.get("/").status, 200);
+    }
+    for origin in &servers {
+        let (received, own) = (origin.received(), origin.address().to_string());
+        assert!(!received.is_empty());
+        assert!(received.iter().all(|one| one.fields("host") == [own.as_str()]), "{received:?}");
+    }
+}
+
+#[test]
 fn files_and_upstreams_live_in_one_server() {
     let origin = Origin::echo();
     let root = Root::with_hello();

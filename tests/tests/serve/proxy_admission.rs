@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use rustix::process::Signal;
 
 use weir_tests::origin::{Gate, Received, by_hand, reply};
@@ -29,8 +30,14 @@ suite! {
     a_failure_counts_though_the_client_has_gone,
     a_client_that_leaves_in_the_middle_of_its_reply_has_not_departed,
     a_client_that_ends_its_side_with_its_request_gets_the_reply,
+    a_client_that_ends_its_side_with_its_content_gets_the_reply,
+    a_client_that_ends_its_side_gets_the_reply_of_a_server_that_reads_slowly,
+    a_client_that_ends_its_side_with_a_slow_request_waits_for_another_s_reply,
     a_loop_that_ends_leaves_its_places_to_another,
 }
+
+/// Digits at the front of content that tell its length.
+const LENGTH_DIGITS: usize = 8;
 
 fn proxy(setup: &Setup, url: &str, options: &[&str]) -> Server {
     let few = ["--workers", "1", "--max-in-flight", "1", "--queue-target", "20s"];
@@ -390,6 +397,106 @@ fn a_client_that_ends_its_side_with_its_request_gets_the_reply(setup: &Setup) {
         assert!(client.ends());
     }
     assert_eq!(server.stop_cleanly().stats()["total"]["upstream_departed"], 0);
+}
+
+/// Waits for longer than an end may come behind its request.
+fn wait_past_the_end_of_a_request() {
+    thread::sleep(Duration::from_millis(100));
+}
+
+fn a_client_that_ends_its_side_with_its_content_gets_the_reply(setup: &Setup) {
+    // The content is taken before a place is asked for, or once it is there.
+    for options in [&[][..], &["--request-buffer", "0"]] {
+        let (origin, gate) = gated_at("GET /first");
+        let server = proxy(setup, &origin.url(), options);
+        let mut first = server.connect();
+        first.send(request("GET", "/first", &[]));
+        until("the first is sent", || origin.received().len() == 1);
+        let mut chunked = server.connect();
+        let head = request("POST", "/", &["Transfer-Encoding: chunked"]);
+        chunked.send_last(head + "4\r\nhalf\r\n0\r\n\r\n");
+        let mut late = server.connect();
+        late.send(request("POST", "/", &["Content-Length: 4"]));
+        wait_past_the_end_of_a_request();
+        late.send_last("half");
+        until_counted(&server, "upstream_waited", 2);
+        // One that had gone would have been taken out by then.
+        thread::sleep(Duration::from_millis(50));
+        gate.open();
+        for client in [&mut first, &mut chunked, &mut late] {
+            assert_eq!(client.reply().text(), "done", "{options:?}");
+        }
+        assert!(chunked.ends() && late.ends());
+        assert!(origin.received()[1..].iter().all(|post| post.body == b"half"));
+        assert_eq!(server.stop_cleanly().stats()["total"]["upstream_departed"], 0);
+    }
+}
+
+fn a_client_that_ends_its_side_gets_the_reply_of_a_server_that_reads_slowly(setup: &Setup) {
+    // More than the buffers on its way; their ends fall into different parts of what leaves the
+    // proxy at once.
+    let lengths = (0..12).map(|nth| (8 << 20) - nth * (64 << 10));
+    let origin = by_hand(|mut stream, bytes| {
+        sockopt::set_socket_recv_buffer_size(&stream, 64 << 10).unwrap();
+        let mut told = bytes;
+        let mut piece = vec![0; 128 << 10];
+        while told.len() < LENGTH_DIGITS {
+            match stream.read(&mut piece) {
+                Ok(count) if count > 0 => told.extend_from_slice(&piece[..count]),
+                _ => return,
+            }
+        }
+        let length: usize = str::from_utf8(&told[..LENGTH_DIGITS]).unwrap().parse().unwrap();
+        let mut left = length - told.len();
+        while left > 0 {
+            // The last of it waits in the proxy for longer than an end may come behind it.
+            thread::sleep(Duration::from_millis(30));
+            let count = left.min(piece.len());
+            if stream.read_exact(&mut piece[..count]).is_err() {
+                return;
+            }
+            left -= count;
+        }
+        done(&mut stream);
+    });
+    let options = ["--workers", "1", "--max-in-flight", "inf"];
+    let server = setup.proxy(&[&format!("http://{origin}")], &options);
+    thread::scope(|scope| {
+        for length in lengths {
+            let mut client = server.connect();
+            scope.spawn(move || {
+                client.send(request("POST", "/", &[&format!("Content-Length: {length}")]));
+                let told = format!("{length:0LENGTH_DIGITS$}");
+                client.send([told.as_bytes(), &vec![b'x'; length - told.len()]].concat());
+                client.finish_sending();
+                assert_eq!(client.reply().text(), "done");
+            });
+        }
+    });
+    server.stop_cleanly();
+}
+
+fn a_client_that_ends_its_side_with_a_slow_request_waits_for_another_s_reply(setup: &Setup) {
+    let (origin, gate) = gated_at("GET /first");
+    let server = proxy(setup, &origin.url(), &["--cache", "16M"]);
+    let mut leader = server.connect();
+    let get = request("GET", "/first", &[]);
+    leader.send(&get);
+    until("the first is sent", || origin.received().len() == 1);
+    let mut follower = server.connect();
+    let (front, rest) = get.split_at(10);
+    follower.send(front);
+    wait_past_the_end_of_a_request();
+    follower.send_last(rest);
+    until_counted(&server, "proxy_cache_collapsed", 1);
+    // If it had gone, that would have been noticed by then.
+    thread::sleep(Duration::from_millis(50));
+    gate.open();
+    for client in [&mut leader, &mut follower] {
+        assert_eq!(client.reply().text(), "done");
+    }
+    assert!(follower.ends());
+    server.stop_cleanly();
 }
 
 /// Returns the loop that has accepted the connections since `before`, and how many each has by now.

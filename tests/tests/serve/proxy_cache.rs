@@ -588,6 +588,10 @@ fn a_stale_reply_is_sent_when_the_upstream_has_no_place() {
     assert_eq!(server.get("/other").status, 503);
     gate.open();
     busy.reply();
+    let stats = server.stop_cleanly().stats()["total"].clone();
+    let count = |name: &str| stats[name].as_u64().unwrap();
+    assert_eq!((count("proxy_cache_stale"), count("status_5xx")), (1, 1));
+    assert_eq!(count("upstream_stale") + count("upstream_excess"), 1, "only /other was refused");
 }
 
 #[test]

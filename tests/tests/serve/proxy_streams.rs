@@ -3,18 +3,24 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::os::unix::net::UnixListener;
 use std::sync::{LazyLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use weir_tests::origin::{After, by_hand, reply};
 use weir_tests::wait::TIMEOUT;
-use weir_tests::{Client, Origin, Server, Setup, request, suite};
+use weir_tests::{Client, Origin, Root, Server, Setup, request, suite};
 
 use crate::WEIR;
+use crate::sites::serve;
 
 /// Length of a content larger than all the buffers on its way.
 const LARGE: usize = 48 << 20;
+
+/// The reply that changes to another protocol.
+const SWITCH: &[u8] =
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n";
 
 suite! {
     every_forwarding_setup:
@@ -28,6 +34,8 @@ suite! {
 suite! {
     every_forwarding_architecture:
     what_the_origin_sent_last_in_another_protocol_arrives_whole,
+    what_the_origin_sent_last_arrives_though_nothing_can_be_sent_to_it_any_more,
+    a_limit_of_content_is_none_of_another_protocol,
     an_interim_reply_does_not_cost_the_client_its_answer,
     a_reply_until_the_close_that_is_cut_by_a_reset_does_not_look_whole,
     a_client_that_reads_nothing_before_it_has_sent_all_is_read,
@@ -144,9 +152,7 @@ fn an_answer_before_the_content_is_passed_on_though_the_origin_reads_no_more(set
 
 fn the_end_of_one_side_of_another_protocol_leaves_the_other_open(setup: &Setup) {
     let origin = by_hand(|mut stream, mut bytes| {
-        let switch =
-            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n";
-        stream.write_all(switch).unwrap();
+        stream.write_all(SWITCH).unwrap();
         stream.read_to_end(&mut bytes).unwrap();
         stream.write_all(format!("{} bytes", bytes.len()).as_bytes()).unwrap();
     });
@@ -162,9 +168,7 @@ fn the_end_of_one_side_of_another_protocol_leaves_the_other_open(setup: &Setup) 
 
 fn what_the_origin_sent_last_in_another_protocol_arrives_whole(setup: &Setup) {
     let origin = by_hand(|mut stream, _| {
-        let switch =
-            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n";
-        stream.write_all(switch).unwrap();
+        stream.write_all(SWITCH).unwrap();
         stream.write_all(&vec![b'y'; 3_000_000]).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         let _ = stream.read_to_end(&mut Vec::new());
@@ -184,6 +188,65 @@ fn what_the_origin_sent_last_in_another_protocol_arrives_whole(setup: &Setup) {
     assert_eq!(client.rest().unwrap().len(), 3_000_000);
     drop(ends);
     sender.join().unwrap();
+}
+
+fn what_the_origin_sent_last_arrives_though_nothing_can_be_sent_to_it_any_more(setup: &Setup) {
+    let root = Root::new();
+    let path = root.outside().join("origin.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let origin = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+        stream.write_all(SWITCH).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        // Until the proxy, whose client reads nothing, takes no more: then what was written waits
+        // at its end, since a Unix socket has no other place for it.
+        let (mut sent, mut refused) = (0, 0);
+        while refused < 100 {
+            if let Ok(bytes) = stream.write(&[b'y'; 64 << 10]) {
+                (sent, refused) = (sent + bytes, 0);
+            } else {
+                refused += 1;
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        sent
+    });
+    let options = ["--workers", "1", "--stall-timeout", "10m"];
+    let server = setup.proxy(&[&format!("unix:{}", path.display())], &options);
+    let mut client = server.connect();
+    client.send(request("GET", "/", &["Connection: upgrade", "Upgrade: x"]));
+    assert_eq!(client.head().unwrap().status, 101);
+    let sent = origin.join().unwrap();
+    // A ring sends once the call is over: it is the next one that fails.
+    for _ in 0..3 {
+        client.send(b"more");
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(client.rest().unwrap().len(), sent);
+    drop(client);
+    assert_eq!(server.stop_cleanly().stats()["total"]["upstream_failed"], 0);
+}
+
+fn a_limit_of_content_is_none_of_another_protocol(setup: &Setup) {
+    let origin = by_hand(|mut stream, mut bytes| {
+        stream.write_all(SWITCH).unwrap();
+        stream.read_to_end(&mut bytes).unwrap();
+        stream.write_all(&bytes).unwrap();
+    });
+    let root = Root::with_hello();
+    let text = format!(
+        "[[upstream]]\nname = 'app'\nservers = 'http://{origin}'\n\
+         [[site]]\nhosts = ['test.example']\nupstream = 'app'\nmax-body = 10\n"
+    );
+    let server = serve(setup, &root, &text);
+    let mut client = server.connect();
+    client.send(request("GET", "/", &["Connection: upgrade", "Upgrade: x"]));
+    assert_eq!(client.head().unwrap().status, 101);
+    client.send([b'x'; 100]);
+    client.finish_sending();
+    assert_eq!(client.rest().unwrap(), [b'x'; 100]);
+    server.stop_cleanly();
 }
 
 fn an_interim_reply_does_not_cost_the_client_its_answer(setup: &Setup) {
@@ -221,9 +284,7 @@ fn a_reply_until_the_close_that_is_cut_by_a_reset_does_not_look_whole(setup: &Se
 
 fn a_client_that_reads_nothing_before_it_has_sent_all_is_read(setup: &Setup) {
     let origin = by_hand(|mut stream, mut bytes| {
-        let switch =
-            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n";
-        stream.write_all(switch).unwrap();
+        stream.write_all(SWITCH).unwrap();
         // More than the buffers to the client hold.
         let mut reading = stream.try_clone().unwrap();
         let reader = thread::spawn(move || reading.read_to_end(&mut bytes).map(|_| bytes.len()));

@@ -18,6 +18,8 @@ suite! {
     content_that_does_not_come_is_the_client_s_fault,
     an_interim_reply_is_not_the_first_byte_of_the_reply,
     content_that_trickles_in_keeps_no_connect_alive,
+    a_request_that_is_overdue_for_its_client_is_the_client_s_fault,
+    a_request_that_is_overdue_at_its_server_is_a_504,
 }
 
 /// A limit, short; what it is of; the `Proxy-Status` error; and the statistic that counts it.
@@ -125,4 +127,35 @@ fn content_that_trickles_in_keeps_no_connect_alive(setup: &Setup) {
     assert_eq!(client.reply().status, 504);
     drop(client);
     server.stop_cleanly();
+}
+
+fn a_request_that_is_overdue_for_its_client_is_the_client_s_fault(setup: &Setup) {
+    for buffer in ["1M", "0"] {
+        let faulty = Faulty::start(Behaviour::Silent);
+        let url = format!("http://{}", faulty.address());
+        let limits = ["--request-timeout", "300ms", "--request-buffer", buffer];
+        let server = setup.proxy(&[&url], &limits);
+        let mut client = server.connect();
+        client.send(request("POST", "/", &["Content-Length: 10000"]));
+        // The client is told long before all is sent.
+        assert!(!client.trickle(&[b'x'; 10_000], Duration::from_millis(20)));
+        let refused = client.reply();
+        assert_eq!(refused.status, 408, "{buffer}");
+        assert_eq!(refused.field("Proxy-Status"), Some("weir; error=http_request_error"));
+        assert!(client.ends());
+        drop(client);
+        let stats = server.stop_cleanly().stats()["total"].clone();
+        assert_eq!(stats["upstream_timeouts"], 0, "{buffer}");
+        assert_eq!(stats["timeout_request"], 1, "{buffer}");
+    }
+}
+
+fn a_request_that_is_overdue_at_its_server_is_a_504(setup: &Setup) {
+    let faulty = Faulty::start(Behaviour::Silent);
+    let url = format!("http://{}", faulty.address());
+    let server = setup.proxy(&[&url], &["--request-timeout", "300ms"]);
+    let late = server.get("/");
+    assert_eq!(late.status, 504);
+    assert_eq!(late.field("Proxy-Status"), Some("weir; error=http_response_timeout"));
+    assert_eq!(server.stop_cleanly().stats()["total"]["upstream_timeouts"], 0);
 }

@@ -1,24 +1,27 @@
 //! Upstreams and routes from the configuration file, and the health of their servers.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use rustix::process::Signal;
 use weir_tests::faulty::{Behaviour, Faulty};
-use weir_tests::origin::{Received, reply};
+use weir_tests::origin::{Gate, Received, by_hand, reply};
 use weir_tests::server::run;
 use weir_tests::setups::forwarders;
 use weir_tests::wait::until;
 use weir_tests::{Origin, Root, Server, Setup, request};
 
 use crate::WEIR;
+use crate::admin::{ADMIN, admin, ask, metric};
 
 /// Health checks that come soon.
 const CHECKS: [&str; 6] =
@@ -122,6 +125,28 @@ fn a_server_that_fails_its_checks_gets_no_requests() {
     assert!(count("upstream_checks") > count("upstream_checks_failed"));
     assert!(count("upstream_checks_failed") >= 3);
     assert_eq!((count("upstream_servers_down"), count("upstream_failed")), (0, 0));
+}
+
+#[test]
+fn a_server_that_dies_or_recovers_is_told_though_no_request_comes() {
+    for setup in forwarders(WEIR) {
+        let (app, is_well) = origin("app");
+        let server = setup.proxy(&[&app.url()], &[&CHECKS[..], &ADMIN].concat());
+        let address = admin(&server);
+        let down = || {
+            let text = ask(&address, "/metrics").text();
+            metric(&text, "weir_upstream_servers_down{upstream=\"default\"}")
+        };
+        until("none is down", || down() == Some(0.0));
+        is_well.store(false, Ordering::Relaxed);
+        until("it is down", || server.stderr_so_far().contains("is down"));
+        until("it is told as down", || down() == Some(1.0));
+        is_well.store(true, Ordering::Relaxed);
+        until("it is up again", || server.stderr_so_far().contains("is up again"));
+        until("it is told as up", || down() == Some(0.0));
+        let stats = server.stop_cleanly().stats()["total"].clone();
+        assert_eq!(stats["upstream_requests"], 0, "{}", setup.name);
+    }
 }
 
 /// The server has a Unix socket: nobody else can get its address while it is away.
@@ -249,6 +274,120 @@ fn a_server_that_lets_connects_hang_costs_no_reply_where_there_is_another() {
         assert_eq!(stats["upstream_timeouts"], 0, "{}", setup.name);
         assert!(stats["upstream_repeated"].as_u64().unwrap() > 0, "{}", setup.name);
     }
+}
+
+/// Starts a server that answers the first request on its first connection, and resets that at the
+/// second one. From then on a connect to it hangs, for as long as what is returned lives.
+fn full_after_one_reply() -> (SocketAddr, mpsc::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // Its queue has room for one connection.
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (lives, ends) = mpsc::channel();
+    thread::spawn(move || {
+        let mut conn = BufReader::new(listener.accept().unwrap().0);
+        let skip_head = |conn: &mut BufReader<TcpStream>| {
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") && conn.read_line(&mut head).unwrap() > 0 {}
+        };
+        skip_head(&mut conn);
+        conn.get_mut().write_all(&reply(b"one")).unwrap();
+        skip_head(&mut conn);
+        let hang = Duration::from_millis(100);
+        let connect = || TcpStream::connect_timeout(&address, hang).ok();
+        let _held: Vec<_> = std::iter::from_fn(connect).collect();
+        sockopt::set_socket_linger(conn.get_ref(), Some(Duration::ZERO)).unwrap();
+        drop(conn);
+        let _ = ends.recv();
+    });
+    (address, lives)
+}
+
+#[test]
+fn a_connect_that_hangs_after_a_kept_connection_has_ended_costs_no_reply_either() {
+    for setup in forwarders(WEIR) {
+        let gate = Gate::default();
+        let at_other = gate.clone();
+        let other = Origin::start(move |received| {
+            if received.line().starts_with("GET /held ") {
+                at_other.pass();
+            }
+            reply(b"other")
+        });
+        let (address, _lives) = full_after_one_reply();
+        let one = format!("http://{address}");
+        let options = ["--workers", "1", "--max-in-flight", "inf", "--connect-timeout", "300ms"];
+        let server = setup.proxy(&[&one, &other.url()], &options);
+        let mut client = server.connect();
+        assert_eq!(client.get("/").text(), "one", "{}", setup.name);
+        // The other is busy from now on, so that the first is asked, and asked again.
+        let mut held = server.connect();
+        held.send(request("GET", "/held", &[]));
+        until("it is busy", || !other.received().is_empty());
+        assert_eq!(client.get("/").text(), "other", "{}", setup.name);
+        gate.open();
+        assert_eq!(held.reply().text(), "other", "{}", setup.name);
+        let stats = server.stop_cleanly().stats()["total"].clone();
+        assert_eq!(stats["upstream_repeated"], 2, "{}", setup.name);
+    }
+}
+
+/// Starts an origin that answers with streams of events without an end, and resets `resets`
+/// connections before. Returns its URL, and the number of streams begun.
+fn streams(resets: usize) -> (String, Arc<AtomicUsize>) {
+    let (asked, begun) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&begun);
+    let address = by_hand(move |mut stream, _| {
+        if asked.fetch_add(1, Ordering::Relaxed) < resets {
+            sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+            return;
+        }
+        counted.fetch_add(1, Ordering::Relaxed);
+        let _ =
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: a\n");
+        // Until its client has gone.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    (format!("http://{address}"), begun)
+}
+
+#[test]
+fn a_server_of_streams_without_an_end_is_used_again_after_a_failure() {
+    for setup in forwarders(WEIR).iter().filter(|setup| setup.at_once.is_none()) {
+        let ((one, begun), (other, _)) = (streams(1), streams(0));
+        let server = setup.proxy(&[&one, &other], &["--workers", "1"]);
+        let listen = || {
+            let mut client = server.connect();
+            client.send(request("GET", "/", &["Accept: text/event-stream"]));
+            let status = client.head().unwrap().status;
+            (client, status)
+        };
+        assert_eq!(listen().1, 502, "{}", setup.name);
+        until("it is tried again", || {
+            listen().0.reset();
+            begun.load(Ordering::Relaxed) > 0
+        });
+        let before = begun.load(Ordering::Relaxed);
+        let listening: Vec<_> = (0..20).map(|_| listen()).collect();
+        assert!(listening.iter().all(|(_, status)| *status == 200), "{}", setup.name);
+        // The one with the fewest is taken: half of them, or more while the other has some of those
+        // that have gone. As a trial it would be given one a second.
+        let more = begun.load(Ordering::Relaxed) - before;
+        assert!(more >= 9, "{}: {more}", setup.name);
+    }
+}
+
+#[test]
+fn the_only_server_is_not_said_to_be_passed_over() {
+    let absent = Faulty::start(Behaviour::Refuse);
+    let url = format!("http://{}", absent.address());
+    let server = Server::proxy(WEIR, &[&url], &[]);
+    assert_eq!(server.get("/").status, 502);
+    until("its failure is told", || {
+        server.stderr_so_far().contains(&format!("{url} has failed\n"))
+    });
+    let stopped = server.stop_cleanly();
+    assert!(!stopped.stderr.contains("passed over"), "{}", stopped.stderr);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 #![allow(clippy::panic, reason = "a broken expectation is a failed test")]
 
 use weir_tests::load::load;
+use weir_tests::setups::forwarders;
 use weir_tests::{Client, Root, Server, Setup, request, suite};
 
 use crate::WEIR;
@@ -53,14 +54,34 @@ fn serve_crowd_with(
     setup: &Setup,
     root: &Root,
     options: &[&str],
-    mut send: impl FnMut(&mut Client),
+    send: impl FnMut(&mut Client),
 ) -> (Server, Vec<Client>) {
     let own = ["--workers", "1", "--max-conns", ROOM];
     let options = [&own[..], &PATIENT, options].concat();
     let server = setup.serve(root, &options);
-    let mut crowd: Vec<_> = (0..CROWD).map(|_| Client::connect_narrow(server.address())).collect();
-    crowd.iter_mut().for_each(&mut send);
+    let crowd = crowd(&server, send);
     (server, crowd)
+}
+
+fn crowd(server: &Server, send: impl FnMut(&mut Client)) -> Vec<Client> {
+    let mut crowd: Vec<_> = (0..CROWD).map(|_| Client::connect_narrow(server.address())).collect();
+    crowd.iter_mut().for_each(send);
+    crowd
+}
+
+/// Has a crowd of clients fill each forwarder, to each of which `send` is applied, and asserts that
+/// those who wait for their clients are evicted. In a pool these occupy fibers to their end.
+fn check_evicted_by_forwarders(root: &Root, mut send: impl FnMut(&mut Client)) {
+    let origin = Server::start(WEIR, &PATIENT, root);
+    let url = format!("http://{}", origin.authority());
+    let own = ["--workers", "1", "--max-conns", ROOM, "--max-in-flight", "inf"];
+    let options = [&own[..], &PATIENT, &["--upstream-idle-timeout", "10m"]].concat();
+    for setup in forwarders(WEIR).iter().filter(|setup| setup.at_once.is_none()) {
+        println!("{}", setup.name);
+        let server = setup.proxy(&[&url], &options);
+        let crowd = crowd(&server, &mut send);
+        check_evicted(server, crowd);
+    }
 }
 
 /// Asserts that new requests are still served, and that connections were closed for them.
@@ -117,6 +138,21 @@ fn connections_whose_client_reads_nothing_are_evicted(setup: &Setup) {
     let bytes = request("GET", "/large", &[]);
     let (server, crowd) = serve_crowd(setup, &root, |client| drop(client.try_send(&bytes)));
     check_evicted(server, crowd);
+}
+
+#[test]
+fn connections_that_send_no_more_of_what_is_forwarded_are_evicted() {
+    let root = Root::with_hello();
+    let bytes = request("POST", "/hello.txt", &["Content-Length: 1000"]) + "x";
+    check_evicted_by_forwarders(&root, |client| drop(client.try_send(&bytes)));
+}
+
+#[test]
+fn connections_whose_client_reads_nothing_of_what_is_forwarded_are_evicted() {
+    let root = Root::with_hello();
+    root.write_noise("large", 32 << 20);
+    let bytes = request("GET", "/large", &[]);
+    check_evicted_by_forwarders(&root, |client| drop(client.try_send(&bytes)));
 }
 
 /// They may be sent hardly anything of what they ask for. Who asks after them has an address, and

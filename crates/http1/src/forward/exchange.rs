@@ -1,8 +1,9 @@
 //! The machine of one forwarded request and its reply.
 
 use std::io::Write;
+use std::ops::Range;
 
-use super::fields::push_trailers;
+use super::fields::{Connection, push_trailers};
 use super::reply::{self, ReplyFacts, ReplyHead, Shown};
 use super::request::{self, Asked, RequestFacts};
 use crate::body::Body;
@@ -45,6 +46,8 @@ pub struct Exchange {
     /// Bytes for the other server, and how many of them have been sent.
     request: Vec<u8>,
     sent: usize,
+    /// Range of the Host in `request` that is its server's; `None` if the client named it.
+    server_host: Option<Range<usize>>,
     /// True once anything was sent.
     has_sent: bool,
     /// The client's content.
@@ -55,6 +58,8 @@ pub struct Exchange {
     /// True if the client speaks TLS.
     is_tls: bool,
     request_trailers: Vec<u8>,
+    /// Names of the trailers that end with the client's connection, with commas between.
+    request_nominated: Vec<u8>,
     asked: Asked,
     /// True if the connection to the other server must not carry another request.
     is_last: bool,
@@ -73,6 +78,8 @@ pub struct Exchange {
     status: u16,
     reply_body: Body,
     reply_trailers: Vec<u8>,
+    /// Names of the trailers that end with the other server's connection, with commas between.
+    reply_nominated: Vec<u8>,
     shown: Shown,
     /// True if the client was told that the connection ends with the reply.
     says_close: bool,
@@ -97,18 +104,24 @@ impl Exchange {
                 false => proxy_protocol::write(&mut bytes, version, facts.endpoints.as_ref()),
             }
         }
-        let asked = request::write(&mut bytes, request, head, facts);
+        let (asked, host) = request::write(&mut bytes, request, head, facts);
+        let names_server = facts.host.is_some() || request.host.is_none();
+        let is_chunked = request.framing == Framing::Chunked;
+        // Other content has no trailers.
+        let of_trailers = if is_chunked { Connection::of(head) } else { Connection::default() };
         Self {
             method: request.method,
             client: request.version,
             request: bytes,
             sent: 0,
+            server_host: names_server.then_some(host),
             has_sent: false,
             body: Body::new(request.framing),
-            is_chunked: request.framing == Framing::Chunked,
+            is_chunked,
             request_bytes_max: REQUEST_BYTES_MAX,
             is_tls: facts.is_tls,
             request_trailers: Vec::new(),
+            request_nominated: of_trailers.nominated(),
             asked,
             is_last: request::is_last(request, facts),
             client_ended: false,
@@ -121,6 +134,7 @@ impl Exchange {
             status: 0,
             reply_body: Body::new(Framing::None),
             reply_trailers: Vec::new(),
+            reply_nominated: Vec::new(),
             shown: Shown::Nothing(None),
             says_close: false,
             reply_bytes: 0,
@@ -230,12 +244,12 @@ impl Exchange {
         has_begun && !self.request_taken() && self.is_sent()
     }
 
-    /// Returns how much of the client's content is still to be taken, bytes; [`u64::MAX`] if its
-    /// length is not known.
+    /// Returns whether what is still to be taken of the client's content is all in `unread`, which
+    /// has arrived behind what was taken.
     #[must_use]
-    pub fn content_left(&self) -> u64 {
-        let is_of_known_length = self.body.is_done() || !self.is_chunked;
-        if is_of_known_length { self.body.length_left() } else { u64::MAX }
+    pub fn is_rest_in(&self, unread: &[u8]) -> bool {
+        let mut body = self.body;
+        body.advance(unread).is_ok_and(|advance| advance.done)
     }
 
     /// Takes bytes of the client's content, as far as there is room; returns how many. Those that
@@ -261,7 +275,8 @@ impl Exchange {
             push_data(&mut self.request, data, self.is_chunked);
             if piece.done && self.is_chunked {
                 self.request.extend_from_slice(LAST_CHUNK);
-                push_trailers(&mut self.request, &self.request_trailers, &[]);
+                let (trailers, nominated) = (&self.request_trailers, &self.request_nominated);
+                push_trailers(&mut self.request, trailers, nominated, &[]);
                 self.request.extend_from_slice(b"\r\n");
             }
             if piece.consumed == 0 {
@@ -283,9 +298,10 @@ impl Exchange {
     /// Returns the memory that it holds besides its own size, bytes.
     pub fn held_bytes(&self) -> usize {
         let Self { request, request_trailers, head, reply_trailers, copy, .. } = self;
-        let buffers = [request, request_trailers, head, reply_trailers];
+        let names = [&self.request_nominated, &self.reply_nominated];
+        let buffers = [request, request_trailers, head, reply_trailers].into_iter().chain(names);
         let copy_bytes = copy.as_ref().map_or(0, |(bytes, _)| bytes.capacity());
-        buffers.iter().map(|buffer| buffer.capacity()).sum::<usize>() + copy_bytes
+        buffers.map(Vec::capacity).sum::<usize>() + copy_bytes
     }
 
     /// Sets the maximum number of bytes of the request that wait to be sent; `None` for that of a
@@ -373,6 +389,19 @@ impl Exchange {
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
         self.awaits_first_byte() && self.interim_bytes == 0
+    }
+
+    /// Names the server that the request is about to be sent to, unless its Host is the client's:
+    /// each server may have a name of its own.
+    pub fn set_server_host(&mut self, host: &[u8]) {
+        let is_unsent = self.sent == 0 && self.may_repeat();
+        let Some(range) = self.server_host.clone().filter(|_| is_unsent) else { return };
+        if self.request.get(range.clone()).is_none_or(|named| named == host) {
+            return;
+        }
+        self.request.reserve_exact(host.len().saturating_sub(range.len()));
+        drop(self.request.splice(range.clone(), host.iter().copied()));
+        self.server_host = Some(range.start..range.start + host.len());
     }
 
     /// Begins to send the request again. [`Exchange::may_repeat`] must be true.
@@ -607,8 +636,10 @@ impl Exchange {
         let close = facts.close || head.status >= 400 && !self.request_taken();
         self.says_close = close;
         let facts = ReplyFacts { close, ..*facts };
-        let has_events = reply::write(out, text, (head.status, shown), self.client, &facts);
+        let (has_events, nominated) =
+            reply::write(out, text, (head.status, shown), self.client, &facts);
         self.is_event_stream = has_events && self.asked.events;
+        self.reply_nominated = nominated;
     }
 
     fn is_bodiless(&self, status: u16) -> bool {
@@ -631,7 +662,7 @@ impl Exchange {
             self.part = ReplyPart::Done;
             if self.shown == Shown::Chunks {
                 out.extend_from_slice(LAST_CHUNK);
-                push_trailers(out, &self.reply_trailers, removed);
+                push_trailers(out, &self.reply_trailers, &self.reply_nominated, removed);
                 out.extend_from_slice(b"\r\n");
             }
         }

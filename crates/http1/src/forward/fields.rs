@@ -3,13 +3,27 @@
 use std::cmp::Ordering;
 
 use crate::grammar::{decimal, elements, field_line, trim_ows};
-
-/// The field that names this program among those that a message came through (RFC 9110 section
-/// 7.6.3). A loop of proxies shows by it, see [`Request::passes`](crate::Request::passes).
-pub const VIA: &[u8] = b"Via: 1.1 weir\r\n";
+use crate::request::Version;
 
 /// Maximum number of a Connection field's options that are looked for one after the other.
 const OPTIONS_MAX: usize = 16;
+
+/// Returns the field line that names this program among those that a message came through, with the
+/// version in which it came (RFC 9110 section 7.6.3). A loop of proxies shows by it, see
+/// [`Request::passes`](crate::Request::passes).
+pub(super) fn via(version: Version) -> &'static [u8] {
+    match version {
+        Version::Http10 => b"Via: 1.0 weir\r\n",
+        Version::Http11 => b"Via: 1.1 weir\r\n",
+    }
+}
+
+/// Returns the Via line (RFC 9110 section 7.6.3) for a reply with this head, which was checked
+/// before.
+#[must_use]
+pub fn via_of_reply(head: &[u8]) -> &'static [u8] {
+    via(if head.starts_with(b"HTTP/1.0") { Version::Http10 } else { Version::Http11 })
+}
 
 /// Iterates over the field lines of a complete head that was checked before, as names and values.
 /// Empty lines in front of it are skipped, and so is its first line.
@@ -99,8 +113,12 @@ pub(super) struct Connection<'b> {
 impl<'b> Connection<'b> {
     /// Reads a head.
     pub(super) fn of(head: &'b [u8]) -> Self {
+        let of_connection = lines(head).filter(|(name, _)| is_connection(name));
+        Self::of_values(of_connection.map(|(_, value)| value))
+    }
+
+    fn of_values(values: impl Iterator<Item = &'b [u8]>) -> Self {
         let mut connection = Self::default();
-        let values = lines(head).filter(|(name, _)| is_connection(name)).map(|(_, value)| value);
         for option in values.flat_map(elements) {
             let is = |known: &[u8]| option.eq_ignore_ascii_case(known);
             if is(b"upgrade") {
@@ -113,6 +131,12 @@ impl<'b> Connection<'b> {
             connection.nominated.sort_unstable_by(|a, b| compare(a, b));
         }
         connection
+    }
+
+    /// Returns the names of fields that end with the connection, as the value of one field, for the
+    /// trailers that may come.
+    pub(super) fn nominated(&self) -> Vec<u8> {
+        self.nominated.join(&b',')
     }
 
     /// Returns whether a field ends with the connection. What a head has of fields and of options
@@ -188,8 +212,14 @@ pub(super) fn push(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 }
 
 /// Appends the trailers that may be passed on. Those that would change framing, routing or who is
-/// asking are not (RFC 9110 section 6.5.1), nor those `removed`.
-pub(super) fn push_trailers(out: &mut Vec<u8>, trailers: &[u8], removed: &[Box<[u8]>]) {
+/// asking are not (RFC 9110 section 6.5.1), nor those `removed`, nor those that end with the
+/// connection: what [`Connection::nominated`] has returned for the head (section 7.6.1).
+pub(super) fn push_trailers(
+    out: &mut Vec<u8>,
+    trailers: &[u8],
+    nominated: &[u8],
+    removed: &[Box<[u8]>],
+) {
     const KEPT_OUT: [&[u8]; 12] = [
         b"host",
         b"authorization",
@@ -204,15 +234,24 @@ pub(super) fn push_trailers(out: &mut Vec<u8>, trailers: &[u8], removed: &[Box<[
         b"date",
         b"trailer",
     ];
+    let connection = Connection::of_values(std::iter::once(nominated));
     let lines = trailers.split(|&byte| byte == b'\n').filter_map(|line| line.strip_suffix(b"\r"));
     for (name, value) in lines.filter_map(field_line) {
-        let is_content = name.get(..8).is_some_and(|front| front.eq_ignore_ascii_case(b"content-"));
         let is_out = KEPT_OUT.iter().any(|known| name.eq_ignore_ascii_case(known))
-            || removed.iter().any(|each| name.eq_ignore_ascii_case(each));
-        if !(is_content || is_out || ends_here(name) || is_ambiguous(name) || is_forwarded(name)) {
+            || removed.iter().any(|each| name.eq_ignore_ascii_case(each))
+            || ends_here(name)
+            || connection.nominates(name);
+        if !(is_out || describes_content(name) || is_ambiguous(name) || is_forwarded(name)) {
             push(out, name, value);
         }
     }
+}
+
+/// Returns whether a field says what content is, before it comes. A digest of it (RFC 9530 section
+/// 2) does not: it is known at the end.
+fn describes_content(name: &[u8]) -> bool {
+    let is_of_content = name.get(..8).is_some_and(|front| front.eq_ignore_ascii_case(b"content-"));
+    is_of_content && !name.eq_ignore_ascii_case(b"content-digest")
 }
 
 /// Returns whether a name stands for another one in servers that turn names into variables (CGI,

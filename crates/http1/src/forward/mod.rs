@@ -15,7 +15,8 @@ mod tests;
 
 pub use exchange::{Exchange, ReplyPart};
 pub use fields::{
-    VIA, depends_on_client, is_forwarded, keeps_fields, lines, lines_passed_on, max_forwards,
+    depends_on_client, is_forwarded, keeps_fields, lines, lines_passed_on, max_forwards,
+    via_of_reply,
 };
 pub use reply::{ReplyFacts, is_left_out, push_own};
 pub use request::RequestFacts;

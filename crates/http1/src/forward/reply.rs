@@ -1,6 +1,6 @@
 //! The head of a reply, parsed whole, and written anew for the client it is forwarded to.
 
-use super::fields::{Connection, VIA, ends_here, is_event_stream, lines, push};
+use super::fields::{Connection, ends_here, is_event_stream, lines, push, via_of_reply};
 use crate::grammar::elements;
 use crate::reply;
 use crate::reply_parser::{BodyEnd, Head, ReplyError};
@@ -102,14 +102,14 @@ pub(super) fn parse(buf: &[u8]) -> Result<Option<ReplyHead>, ReplyError> {
 
 /// Appends the head of a reply for a client of this version. `text`: the head as parsed; `head`:
 /// its status, and how the end of its content is shown. Returns whether its content is a stream of
-/// events.
+/// events, and what [`Connection::nominated`] returns.
 pub(super) fn write(
     out: &mut Vec<u8>,
     text: &[u8],
     head: (u16, Shown),
     client: Version,
     facts: &ReplyFacts<'_>,
-) -> bool {
+) -> (bool, Vec<u8>) {
     let (status, shown) = head;
     let cache_control = facts.cache_control_of(status);
     write_status(out, text);
@@ -139,7 +139,7 @@ pub(super) fn write(
     if !has_date {
         out.extend_from_slice(facts.date);
     }
-    push_via(out, facts.removed);
+    push_via(out, text, facts.removed);
     push_own(out, facts.fields, has_server, cache_control);
     out.extend_from_slice(facts.more_fields);
     out.extend_from_slice(cache_control);
@@ -156,7 +156,7 @@ pub(super) fn write(
         (Version::Http11, false) => {}
     }
     reply::end(out);
-    has_events
+    (has_events, connection.nominated())
 }
 
 /// Appends a Trailer field (RFC 9110 section 6.6.2) without the names `removed`, unless it is empty
@@ -182,15 +182,15 @@ pub(super) fn write_interim(out: &mut Vec<u8>, text: &[u8], removed: &[Box<[u8]>
         }
     }
     if upgrade {
-        push_via(out, removed);
+        push_via(out, text, removed);
         out.extend_from_slice(b"Connection: upgrade\r\n");
     }
     reply::end(out);
 }
 
-fn push_via(out: &mut Vec<u8>, removed: &[Box<[u8]>]) {
+fn push_via(out: &mut Vec<u8>, text: &[u8], removed: &[Box<[u8]>]) {
     if !is_left_out(b"via", removed, b"") {
-        out.extend_from_slice(VIA);
+        out.extend_from_slice(via_of_reply(text));
     }
 }
 

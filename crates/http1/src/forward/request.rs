@@ -1,10 +1,11 @@
 //! The head of a request, written anew for the server it is forwarded to.
 
 use std::net::IpAddr;
+use std::ops::Range;
 
 use super::fields::{
-    Connection, VIA, ends_here, hops, is_ambiguous, is_event_stream, is_forwarded, is_max_forwards,
-    is_selective, lines, push,
+    Connection, ends_here, hops, is_ambiguous, is_event_stream, is_forwarded, is_max_forwards,
+    is_selective, lines, push, via,
 };
 use crate::grammar::elements;
 use crate::method::Method;
@@ -81,13 +82,14 @@ pub(super) fn is_last(request: &Request<'_>, facts: &RequestFacts<'_>) -> bool {
     facts.is_last || has_stray_content(request)
 }
 
-/// Appends the head of `request`, which was parsed from `head`. Returns what it asks for.
+/// Appends the head of `request`, which was parsed from `head`. Returns what it asks for, and the
+/// range of the Host in `out`.
 pub(super) fn write(
     out: &mut Vec<u8>,
     request: &Request<'_>,
     head: &[u8],
     facts: &RequestFacts<'_>,
-) -> Asked {
+) -> (Asked, Range<usize>) {
     out.extend_from_slice(request.method.as_str().as_bytes());
     out.push(b' ');
     match request.target {
@@ -101,11 +103,16 @@ pub(super) fn write(
         Target::Asterisk => out.push(b'*'),
     }
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    push(out, b"Host", facts.host.or(request.host).unwrap_or(facts.host_otherwise));
+    let host = facts.host.or(request.host).unwrap_or(facts.host_otherwise);
+    out.extend_from_slice(b"Host: ");
+    let from = out.len();
+    out.extend_from_slice(host);
+    let host = from..out.len();
+    out.extend_from_slice(b"\r\n");
     let mut said = Said::default();
     let (upgrade, accepts_events) = write_fields(out, request, head, facts, &mut said);
     write_origin(out, request, facts, &said);
-    out.extend_from_slice(VIA);
+    out.extend_from_slice(via(request.version));
     out.extend_from_slice(facts.fields);
     if let Some(id) = facts.request_id {
         push(out, b"X-Request-Id", id);
@@ -124,7 +131,7 @@ pub(super) fn write(
     }
     reply::end(out);
     let events = accepts_events && request.method == Method::Get;
-    Asked { upgrade: upgrade.is_some(), events }
+    (Asked { upgrade: upgrade.is_some(), events }, host)
 }
 
 /// Appends the client's fields. Returns the protocol it asks for, if it does, and whether it
@@ -151,7 +158,12 @@ fn write_fields<'b>(
                 upgrade = Some(value);
                 continue;
             }
-            _ if ends_here(name) || is_ambiguous(name) || connection.nominates(name) => continue,
+            _ if ends_here(name) || is_ambiguous(name) => continue,
+            // What the proxy relays of its client's Connection is not about what it says itself:
+            // that is for all on the way (RFC 9110 section 7.6.1).
+            _ if connection.nominates(name) && !(facts.is_trusted && is_forwarded(name)) => {
+                continue;
+            }
             _ if facts.is_whole && is_selective(name) => continue,
             _ if request.method == Method::Options && is_max_forwards(name) => {
                 push_hops_left(out, name, value);

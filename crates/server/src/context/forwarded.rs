@@ -48,6 +48,8 @@ pub(crate) struct Forward {
     pub content_pipe: Option<Pipe>,
     /// Number of connections tried.
     pub attempts: u8,
+    /// Servers to which none could be made.
+    pub tried: Vec<usize>,
     /// True once the head of the reply has been recorded.
     pub is_recorded: bool,
     /// What an answer of our own needs to know of the request.
@@ -61,8 +63,12 @@ pub(crate) struct Forward {
     pub moved_ns: u64,
     /// Bytes of content taken from the client.
     pub content_bytes: u64,
-    /// Time at which content was last received, or the request began, nanoseconds.
+    /// Time at which the client last sent anything, or its request began, nanoseconds; the largest
+    /// number while it is not read, if it may have ended its side right behind that.
     pub received_ns: u64,
+    /// True once it was read again after such a time, until it sends something: a later pause, such
+    /// as while the reply is sent, puts off no end.
+    pub is_read_again: bool,
     /// True once the client has ended its side, and waits for the reply.
     pub has_client_ended: bool,
     /// Maximum of `content_bytes`.
@@ -71,6 +77,8 @@ pub(crate) struct Forward {
     pub ruling: Option<Ruling>,
     /// Rate at which the client sends its content or takes the reply, while it is waited for.
     pub client_rate: Option<ReadRate>,
+    /// Wait for the client alone; `None` while there is none.
+    pub client_wait: Option<ClientWait>,
     /// Time at which it asked for a place, nanoseconds.
     pub arrived_ns: u64,
     /// Time at which the place was given, nanoseconds.
@@ -84,8 +92,18 @@ pub(crate) struct Forward {
 impl Forward {
     /// Returns the memory that it holds, except for its connection to the server, bytes.
     pub(crate) fn held_bytes(&self) -> usize {
-        size_of::<Self>() + self.exchange.held_bytes()
+        let tried_bytes = self.tried.capacity() * size_of::<usize>();
+        size_of::<Self>() + self.exchange.held_bytes() + tried_bytes
     }
+}
+
+/// A wait for the client of a forwarded request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientWait {
+    /// Time since which the client has neither sent nor been sent anything, nanoseconds.
+    pub since_ns: u64,
+    /// Bytes that it had sent of the content, and been sent since the accept, by then.
+    pub moved_bytes: u64,
 }
 
 /// Place of a request at its upstream.
@@ -323,6 +341,7 @@ mod tests {
             pipe_filled_ns: 0,
             content_pipe: None,
             attempts: 0,
+            tried: Vec::new(),
             is_recorded: false,
             answered: Answered::of(&request),
             logged: None,
@@ -333,8 +352,10 @@ mod tests {
             content_bytes_max: u64::MAX,
             ruling: None,
             received_ns: 0,
+            is_read_again: false,
             has_client_ended: false,
             client_rate: None,
+            client_wait: None,
             arrived_ns: 0,
             placed_ns: 0,
             departure: None,

@@ -248,6 +248,10 @@ fn watch(forward: &Forward, context: &mut WorkerContext) {
 fn end(mut forward: Box<Forward>, progress: Progress, context: &mut WorkerContext) {
     match progress {
         Progress::GivenUp => return forward.give_up(context),
+        // Not counted: no client is refused anything.
+        Progress::Failed(failure @ Failure::Refused(_)) => {
+            forward.release(failure.outcome(), context);
+        }
         Progress::Failed(failure) => forward.release_failed(failure, context),
         Progress::Waits | Progress::Done => {
             forward.store_reply(context);

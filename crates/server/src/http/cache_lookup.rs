@@ -37,6 +37,8 @@ pub(crate) struct Wait {
     serial: u64,
     /// The end of the wait.
     pub landing: Option<Landing>,
+    /// Time at which the client last sent anything, or its request was complete, nanoseconds.
+    pub received_ns: u64,
     /// True once the client has ended its side, and waits for the reply.
     pub has_client_ended: bool,
 }
@@ -262,6 +264,7 @@ impl Asked<'_, '_> {
                     client,
                     serial,
                     landing: None,
+                    received_ns: context.now_ns(),
                     has_client_ended: false,
                 })
             }

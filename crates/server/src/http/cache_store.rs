@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_cache::{Recurrence, Refreshed, Reply, Stored};
 use weir_content::{Conditions, PreconditionResult, evaluate};
 use weir_http1::forward::{
-    ReplyFacts, ReplyPart, VIA, depends_on_client, is_left_out, lines, lines_passed_on,
+    ReplyFacts, ReplyPart, depends_on_client, is_left_out, lines, lines_passed_on, via_of_reply,
 };
 use weir_http1::{HeadParser, Limits, Parse};
 
@@ -257,7 +257,7 @@ fn with_reply<T>(
         status,
         status_line: &status_line,
         fields: &fields,
-        added: VIA,
+        added: via_of_reply(head),
         sent_ns: part.sent_ns,
         received_ns,
         heuristic,

@@ -348,6 +348,9 @@ impl Connection {
             Ok(bytes) => {
                 self.has_received = true;
                 context.counters.bytes_in.add(*bytes as u64);
+                if let Some((received_ns, _)) = self.waiting() {
+                    *received_ns = context.now_ns();
+                }
                 self.cut_for_memory(context).unwrap_or_else(|| self.run(context))
             }
             Err(_) => {

@@ -14,10 +14,13 @@ use super::{background, cache_store};
 use crate::config::{Config, Upstream};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
-use crate::context::forwarded::{Answered, CachePart, END_WITH_REQUEST_NS, Forward, Place};
+use crate::context::forwarded::{
+    Answered, CachePart, ClientWait, END_WITH_REQUEST_NS, Forward, Place,
+};
 use crate::context::output::Output;
 use crate::context::read_rate::{RateVerdict, ReadRate, ReadRateLimits};
 use crate::context::refusals::RefusalCause;
+use crate::sites::client::Client;
 use crate::upstream::buffers::Lease;
 
 impl Forward {
@@ -56,16 +59,13 @@ impl Forward {
         let now_ns = context.now_ns();
         context.counters.upstream_requests.one();
         let mut exchange = Exchange::new(request, head, &facts);
-        if let Some(part) = &mut cache {
-            exchange.hold_head();
-            part.sent_ns = context.unix_ns();
-        }
+        hold_head(&mut exchange, cache.as_deref_mut(), context);
         let mut forward = Self {
             exchange,
             upstream,
             serial: context.upstreams.as_mut().map_or(0, |all| all.next_serial()),
             place: Place::Unasked,
-            asked: asked(request, client, &config),
+            asked: asked(request, info, head, &config),
             content_lease: Lease::default(),
             owes_continue: gathers && request.expect_continue,
             socket: None,
@@ -73,6 +73,7 @@ impl Forward {
             pipe_filled_ns: 0,
             content_pipe: None,
             attempts: 0,
+            tried: Vec::new(),
             is_recorded: false,
             answered: Answered::of(request),
             logged,
@@ -83,8 +84,10 @@ impl Forward {
             content_bytes_max: content_bytes_max(info, &config),
             ruling: info.ruling,
             received_ns: now_ns,
+            is_read_again: false,
             has_client_ended: false,
             client_rate: None,
+            client_wait: None,
             arrived_ns: now_ns,
             placed_ns: now_ns,
             departure: None,
@@ -108,7 +111,7 @@ impl Forward {
     pub(super) fn ask(&mut self, context: &mut WorkerContext) {
         let (now_ns, token) = (context.now_ns(), context.serving);
         self.exchange.set_request_bytes_max(None);
-        self.client_rate = None;
+        (self.client_rate, self.client_wait) = (None, None);
         (self.arrived_ns, self.placed_ns, self.moved_ns) = (now_ns, now_ns, now_ns);
         let upstreams = context.upstreams.as_mut().filter(|all| !all.is_down(self.upstream));
         let arrived =
@@ -135,12 +138,31 @@ impl Forward {
     }
 
     /// Handles the end of the client's side. Returns false if the request ends with it: the client
-    /// has gone, or not all of the content is there. `unread_bytes`: those received and not taken.
-    pub(super) fn end_client(&mut self, unread_bytes: usize, context: &WorkerContext) -> bool {
-        let is_whole = unread_bytes as u64 >= self.exchange.content_left();
+    /// has gone, or not all of the content is there. `unread`: bytes received and not taken.
+    pub(super) fn end_client(&mut self, unread: &[u8], context: &WorkerContext) -> bool {
         let elapsed_ns = context.now_ns().saturating_sub(self.received_ns);
-        self.has_client_ended = is_whole && elapsed_ns <= END_WITH_REQUEST_NS;
+        let is_with_request = elapsed_ns <= END_WITH_REQUEST_NS;
+        self.has_client_ended = is_with_request && self.exchange.is_rest_in(unread);
         self.has_client_ended
+    }
+
+    /// Records whether the client is read from now on. While it is not, an end shows late: one that
+    /// may have come with the request counts as such, and so does one that is found soon after.
+    pub(super) fn note_reading(&mut self, reads: bool, context: &WorkerContext) {
+        let now_ns = context.now_ns();
+        if reads && self.received_ns == u64::MAX {
+            (self.received_ns, self.is_read_again) = (now_ns, true);
+        } else if !reads
+            && !self.is_read_again
+            && now_ns.saturating_sub(self.received_ns) <= END_WITH_REQUEST_NS
+        {
+            self.received_ns = u64::MAX;
+        }
+    }
+
+    /// Records that the client has sent something.
+    pub(crate) fn note_received(&mut self, context: &WorkerContext) {
+        (self.received_ns, self.is_read_again) = (context.now_ns(), false);
     }
 
     /// Returns when its deadline is, nanoseconds: that of the upstream, the next check of the
@@ -183,13 +205,19 @@ impl Forward {
     fn waits_for(&self, context: &WorkerContext) -> Limit {
         if self.connect_limit_ns(context).is_some() {
             Limit::Connect
-        } else if !self.exchange.is_sent() {
+        } else if !self.exchange.is_sent() && !self.has_failed_send(context) {
             Limit::Write
         } else if self.awaits_first_byte() {
             Limit::FirstByte
         } else {
             Limit::Read
         }
+    }
+
+    /// Returns whether nothing more can be sent to the server.
+    fn has_failed_send(&self, context: &WorkerContext) -> bool {
+        let found = self.socket.zip(context.upstreams.as_ref());
+        found.is_some_and(|(slot, upstreams)| upstreams.sockets.has_failed(slot))
     }
 
     /// Returns whether the first byte of the reply is what is waited for.
@@ -229,6 +257,27 @@ impl Forward {
         }
     }
 
+    /// Records whether the client alone is waited for from now on, and since when it has moved
+    /// nothing. `sent_bytes`: those that it has been sent since the accept.
+    pub(super) fn note_wait(&mut self, is_awaited: bool, sent_bytes: u64, context: &WorkerContext) {
+        let moved_bytes = self.content_bytes + sent_bytes;
+        let goes_on = |wait: &ClientWait| is_awaited && wait.moved_bytes == moved_bytes;
+        let begins = || ClientWait { since_ns: context.now_ns(), moved_bytes };
+        let wait = self.client_wait.filter(goes_on);
+        self.client_wait = wait.or_else(|| is_awaited.then(begins));
+    }
+
+    /// Returns whether nothing but more of the client's content is waited for, be it before a place
+    /// is asked for.
+    pub(super) fn awaits_content(&self) -> bool {
+        self.place == Place::Unasked || self.exchange.awaits_content()
+    }
+
+    /// Returns the failure to end the request with at the deadline of the whole of it.
+    pub(super) fn overdue(&self) -> Failure {
+        Failure::Overdue { awaits_client: self.awaits_content() || self.client_rate.is_some() }
+    }
+
     /// Judges the client by what it has sent, and taken since the accept. Returns the failure to
     /// end the request with; `None` if its deadline has not come.
     pub(super) fn late(&mut self, taken_bytes: u64, context: &WorkerContext) -> Option<Failure> {
@@ -259,6 +308,14 @@ impl Forward {
         let took_ns = now_ns.saturating_sub(self.placed_ns);
         if let (Some(slot), Some(upstreams)) = (self.socket, &mut context.upstreams) {
             upstreams.note_reply(slot, took_ns, now_ns);
+        }
+    }
+
+    /// Records that its server is well, as the beginning of its reply shows: the end may not come.
+    pub(super) fn note_success(&self, context: &mut WorkerContext) {
+        let now_ns = context.now_ns();
+        if let (Some(slot), Some(upstreams)) = (self.socket, &mut context.upstreams) {
+            upstreams.note_success(slot, now_ns);
         }
     }
 
@@ -319,7 +376,7 @@ impl Forward {
     }
 
     /// Ends the request with an answer in the server's place, or with a close if its reply has
-    /// begun.
+    /// begun. It counts as refused only if that is what its client is told.
     pub(super) fn fail(
         &mut self,
         failure: Failure,
@@ -327,17 +384,25 @@ impl Forward {
         output: &mut Output,
         context: &mut WorkerContext,
     ) -> Result<(), CloseReason> {
-        if let Failure::Refused(reason) = failure {
-            let upstream = self.upstream;
-            context.log_refusal(info.peer.ip(), || RefusalCause::Upstream { upstream, reason });
-        }
-        self.release_failed(failure, context);
-        self.give_up_flight(context);
         // Interim replies may go before another server's reply or this one.
-        if self.exchange.status() != 0 {
+        let has_begun = self.exchange.status() != 0;
+        let stale = if has_begun { None } else { self.stale_instead(context) };
+        match failure {
+            Failure::Refused(_) if stale.is_some() => self.release(failure.outcome(), context),
+            Failure::Refused(reason) => {
+                let upstream = self.upstream;
+                let client = info.client.and_then(Client::address);
+                let client = client.unwrap_or_else(|| info.peer.ip());
+                context.log_refusal(client, || RefusalCause::Upstream { upstream, reason });
+                self.release_failed(failure, context);
+            }
+            _ => self.release_failed(failure, context),
+        }
+        self.give_up_flight(context);
+        if has_begun {
             return Err(failure.close_reason());
         }
-        if let Some(stale) = self.stale_instead(context) {
+        if let Some(stale) = stale {
             let says = failure.replaced_by_stale();
             cache_store::answer_forwarded(self, &stale, says, info, context, output);
             return Ok(());
@@ -351,10 +416,20 @@ impl Forward {
     }
 }
 
-/// Returns what a request says of itself to the admission.
-fn asked(request: &Request<'_>, client: Option<IpAddr>, config: &Config) -> Asked {
+/// Has the head of a reply that the cache has a part in held back.
+fn hold_head(exchange: &mut Exchange, cache: Option<&mut CachePart>, context: &WorkerContext) {
+    if let Some(part) = cache {
+        exchange.hold_head();
+        part.sent_ns = context.unix_ns();
+    }
+}
+
+/// Returns what a request says of itself to the admission. Its user is its client, by what trusted
+/// proxies say.
+fn asked(request: &Request<'_>, info: RequestInfo, head: &[u8], config: &Config) -> Asked {
     let class = config.class_of(request.host, request.target.path());
-    Asked { class, user: user_of(client) }
+    let client = info.client.unwrap_or_else(|| config.client(info.peer, head)).address();
+    Asked { class, user: user_of(client.map(|address| address.to_canonical())) }
 }
 
 fn place_of(arrived: Option<Arrived>) -> Place {
@@ -389,7 +464,7 @@ fn gathers(
     fits && context.upstreams.as_ref().is_some_and(|all| !all.is_down(upstream))
 }
 
-/// Returns the address of the client of a request, if it is known.
+/// Returns the address of the other end of a request's connection, if it is known.
 fn client_of(info: RequestInfo) -> Option<IpAddr> {
     (info.peer != socket::UNKNOWN_PEER).then(|| info.peer.ip().to_canonical())
 }

@@ -30,6 +30,11 @@ pub(super) enum Failure {
     Content(Status),
     /// The client sends its content, or takes the reply, too slowly, or not at all.
     SlowClient(RateVerdict),
+    /// The whole of it has taken too long (`--request-timeout`).
+    Overdue {
+        /// True if its client is what is waited for.
+        awaits_client: bool,
+    },
     Timeout(Limit),
 }
 
@@ -58,8 +63,8 @@ impl Failure {
             | Self::Tls(_)
             | Self::Malformed => Status::BAD_GATEWAY,
             Self::Content(status) => status,
-            Self::SlowClient(_) => Status::REQUEST_TIMEOUT,
-            Self::Timeout(_) => Status::GATEWAY_TIMEOUT,
+            Self::SlowClient(_) | Self::Overdue { awaits_client: true } => Status::REQUEST_TIMEOUT,
+            Self::Overdue { .. } | Self::Timeout(_) => Status::GATEWAY_TIMEOUT,
         }
     }
 
@@ -83,7 +88,7 @@ impl Failure {
             Self::Tls(TlsFailure::Protocol) => b"Proxy-Status: weir; error=tls_protocol_error\r\n",
             Self::Tls(TlsFailure::Cut) => b"Proxy-Status: weir; error=connection_terminated\r\n",
             Self::Malformed => b"Proxy-Status: weir; error=http_protocol_error\r\n",
-            Self::Content(_) | Self::SlowClient(_) => {
+            Self::Content(_) | Self::SlowClient(_) | Self::Overdue { awaits_client: true } => {
                 b"Proxy-Status: weir; error=http_request_error\r\n"
             }
             Self::Timeout(Limit::Connect) => b"Proxy-Status: weir; error=connection_timeout\r\n",
@@ -93,14 +98,16 @@ impl Failure {
             Self::Timeout(Limit::Write) => {
                 b"Proxy-Status: weir; error=connection_write_timeout\r\n"
             }
-            Self::Timeout(Limit::Whole) => b"Proxy-Status: weir; error=http_response_timeout\r\n",
+            Self::Overdue { .. } | Self::Timeout(Limit::Whole) => {
+                b"Proxy-Status: weir; error=http_response_timeout\r\n"
+            }
         }
     }
 
     /// Returns the reason for the close of a client's connection whose reply has begun.
     pub(super) fn close_reason(self) -> CloseReason {
         match self {
-            Self::Timeout(_) => CloseReason::RequestTimeout,
+            Self::Overdue { .. } | Self::Timeout(_) => CloseReason::RequestTimeout,
             Self::SlowClient(RateVerdict::Stalled) => CloseReason::StallTimeout,
             Self::SlowClient(_) => CloseReason::RateTimeout,
             _ => CloseReason::Upstream,
@@ -118,7 +125,9 @@ impl Failure {
     /// Returns what the failure says of the server.
     pub(super) fn outcome(self) -> Outcome {
         match self {
-            Self::Lacking | Self::Content(_) | Self::SlowClient(_) => Outcome::Abandoned,
+            Self::Lacking | Self::Content(_) | Self::SlowClient(_) | Self::Overdue { .. } => {
+                Outcome::Abandoned
+            }
             _ => Outcome::Failed,
         }
     }
@@ -140,8 +149,8 @@ impl Failure {
                 }
             }
             Self::Content(_) => counters.refused_requests.one(),
-            // Counted as the reason for the close.
-            Self::SlowClient(_) => {}
+            // Counted as the reason for the close. What is overdue says nothing of the server.
+            Self::SlowClient(_) | Self::Overdue { .. } => {}
             Self::Timeout(limit) => {
                 counters.upstream_timeouts.one();
                 match limit {

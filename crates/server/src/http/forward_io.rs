@@ -17,7 +17,7 @@ use super::connection::{Action, Connection};
 use super::forward_content::CONTINUE;
 use super::forward_failure::Failure;
 use super::send::SendOutcome;
-use super::upstream_io::{exchange, has_room, outcome_of, receive_reply};
+use super::upstream_io::{Received, exchange, has_room, outcome_of, receive_reply};
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
 use crate::context::forwarded::{Forward, Place};
@@ -203,7 +203,7 @@ trait ForwardingClient: ClientIo {
                     forward.fill_pipe(context)
                 }
                 Some(output) => receive_reply(forward, output, context),
-                None => Ok(false),
+                None => Ok(Received::Nothing),
             });
             match exchanged {
                 Ok(exchanged) => moved |= exchanged,
@@ -301,6 +301,7 @@ trait ForwardingClient: ClientIo {
             if !sent && !taken {
                 let taken_bytes = self.acknowledged(0);
                 forward.note_client(true, taken_bytes, context);
+                forward.note_wait(true, taken_bytes, context);
                 let unsent = self.output().map_or(0, |output| output.unsent_bytes());
                 let waits_to_send = unsent > 0 && !self.is_paused();
                 return Err(Step::Wait(if waits_to_send { Action::Write } else { Action::Read }));
@@ -329,7 +330,7 @@ trait ForwardingClient: ClientIo {
                 Ok(0) if forward.exchange.end_client() => return Ok(true),
                 Ok(0) => return Err(Step::Close(CloseReason::ClientClosed)),
                 Ok(bytes) => {
-                    forward.received_ns = context.now_ns();
+                    forward.note_received(context);
                     if is_piped {
                         forward.note_piped_content(bytes, context);
                         return Ok(true);
@@ -340,12 +341,14 @@ trait ForwardingClient: ClientIo {
                 Err(error) => return Err(Step::Close(reason_of(&error))),
             }
         }
+        // What is sent in another protocol is no content.
+        let is_tunnel = forward.exchange.part() == ReplyPart::Tunnel;
         let taken = forward.exchange.take(self.unread_input());
         match taken {
             Ok(taken) => {
                 self.skip_input(taken);
                 forward.content_bytes += taken as u64;
-                if forward.content_bytes > forward.content_bytes_max {
+                if !is_tunnel && forward.content_bytes > forward.content_bytes_max {
                     return Err(Step::Fail(Failure::Content(Status::CONTENT_TOO_LARGE)));
                 }
                 Ok(taken > 0)
@@ -419,6 +422,7 @@ trait ForwardingClient: ClientIo {
             }
             reads = !forward.has_client_ended && self.unread() < AHEAD_BYTES_MAX;
         }
+        forward.note_reading(reads, context);
         Step::Wait(if reads { Action::Read } else { Action::Forward })
     }
 
@@ -433,14 +437,16 @@ trait ForwardingClient: ClientIo {
             + self.in_flight_bytes();
         let piped = forward.piped_bytes();
         let has_room = self.output().is_some_and(|output| has_room(forward, output, context));
-        let interest = match (forward.exchange.is_sent(), has_room) {
-            // A server may answer before it reads on, or read on only once it could answer.
-            (false, true) => Interest::Either,
-            (false, false) => Interest::Write,
-            (true, true) => Interest::Read,
-            (true, false) => Interest::Nothing,
-        };
         if let (Some(slot), Some(upstreams)) = (forward.socket, &mut context.upstreams) {
+            // One to which nothing more can be sent would be reported for ever.
+            let has_failed = upstreams.sockets.get(slot).is_some_and(|server| server.has_failed());
+            let interest = match (forward.exchange.is_sent() || has_failed, has_room) {
+                // A server may answer before it reads on, or read on only once it could answer.
+                (false, true) => Interest::Either,
+                (false, false) => Interest::Write,
+                (true, true) => Interest::Read,
+                (true, false) => Interest::Nothing,
+            };
             upstreams.sockets.want(slot, interest);
         }
         let waits_to_send = unsent + piped > 0;
@@ -450,19 +456,20 @@ trait ForwardingClient: ClientIo {
             let taken_bytes = self.acknowledged(unacknowledged.unwrap_or(0));
             forward.note_client(is_awaited, taken_bytes, context);
         }
-        if waits_to_send && self.is_paused() {
-            return Step::Wait(Action::Forward);
-        }
+        let is_tunnel = forward.exchange.part() == ReplyPart::Tunnel;
+        let is_paused = self.is_paused();
+        forward.note_wait(is_awaited && !is_tunnel && !is_paused, self.acknowledged(0), context);
         if waits_to_send {
-            return Step::Wait(Action::Write);
+            forward.note_reading(false, context);
+            return Step::Wait(if is_paused { Action::Forward } else { Action::Write });
         }
         if forward.exchange.wants_client() {
             return Step::Wait(Action::Read);
         }
-        // In another protocol the end of the client's side is passed on, behind all before it.
-        let is_tunnel = forward.exchange.part() == ReplyPart::Tunnel;
-        // What is still in the client's socket goes through the pipe.
+        // In another protocol the end of the client's side is passed on, behind all before it. What
+        // is still in the client's socket goes through the pipe.
         if is_tunnel || forward.has_piped_content() {
+            forward.note_reading(false, context);
             return Step::Wait(Action::Forward);
         }
         self.watch_client(forward, client_is_ready, context)
@@ -471,9 +478,10 @@ trait ForwardingClient: ClientIo {
     /// Reads what the client sends ahead of time; `Some` if it has gone.
     fn read_ahead(&mut self, forward: &mut Forward, context: &mut WorkerContext) -> Option<Step> {
         match self.fill(context) {
-            Ok(0) if forward.end_client(self.unread(), context) => None,
+            Ok(0) if forward.end_client(self.unread_input(), context) => None,
             Ok(0) => Some(Step::Close(CloseReason::ClientClosed)),
             Ok(bytes) => {
+                forward.note_received(context);
                 self.keep_unread(bytes, context);
                 None
             }
@@ -492,6 +500,7 @@ trait ForwardingClient: ClientIo {
         forward.note_pace(context);
         if status == 101 || forward.exchange.is_event_stream() {
             // It is open for hours, and no request that the server works at.
+            forward.note_success(context);
             forward.return_place(outcome_of(status), context);
         }
         let info = self.request_info();

@@ -8,6 +8,7 @@ use std::io;
 use weir_sys::pipe::Pipe;
 
 use super::forward_failure::Failure;
+use super::upstream_io::Received;
 use crate::context::WorkerContext;
 use crate::context::forwarded::{Forward, Place};
 use crate::context::output::Output;
@@ -64,21 +65,20 @@ impl Forward {
         self.slow_from_ns(context).is_some_and(|slow_ns| slow_ns <= context.now_ns())
     }
 
-    /// Moves what there is of the reply into the pipe, once that is empty. Returns whether there
-    /// was any.
-    pub(super) fn fill_pipe(&mut self, context: &mut WorkerContext) -> Result<bool, Failure> {
+    /// Moves what there is of the reply into the pipe, once that is empty.
+    pub(super) fn fill_pipe(&mut self, context: &mut WorkerContext) -> Result<Received, Failure> {
         let count = self.exchange.passable_bytes().min(FILL_BYTES_MAX) as usize;
         let now_ns = context.now_ns();
         let (Some(pipe), Some(upstreams)) = (&mut self.pipe, &mut context.upstreams) else {
-            return Ok(false);
+            return Ok(Received::Nothing);
         };
-        if pipe.held() > 0 || count == 0 {
-            return Ok(false);
+        if pipe.held() > 0 {
+            return Ok(Received::Later);
         }
-        let Some(slot) = self.socket else { return Ok(false) };
+        let Some(slot) = self.socket.filter(|_| count > 0) else { return Ok(Received::Nothing) };
         let Some(server) = upstreams.sockets.get(slot) else { return Err(Failure::BrokeOff) };
         if !server.is_ready {
-            return Ok(false);
+            return Ok(Received::Nothing);
         }
         match pipe.fill(server.fd(), count) {
             Ok(0) => Err(Failure::BrokeOff),
@@ -86,11 +86,11 @@ impl Forward {
                 self.exchange.note_passed(bytes);
                 self.pipe_filled_ns = now_ns;
                 context.counters.upstream_spliced_bytes.add(bytes as u64);
-                Ok(true)
+                Ok(Received::Something)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 server.note_empty();
-                Ok(false)
+                Ok(Received::Nothing)
             }
             Err(_) => Err(Failure::BrokeOff),
         }
@@ -115,7 +115,7 @@ impl Forward {
 
     /// Returns whether the kernel can move bytes to and from every server by itself: not those of
     /// TLS.
-    fn is_of_kernel(&self, context: &WorkerContext) -> bool {
+    pub(super) fn is_of_kernel(&self, context: &WorkerContext) -> bool {
         !context.config.upstreams[self.upstream].has_tls()
     }
 

@@ -34,6 +34,8 @@ pub(super) struct PasswordWait {
     pub verification: Verification,
     /// Outcome, once it is known: true if the password is right.
     pub verified: Option<bool>,
+    /// Time at which the client last sent anything, or its request was complete, nanoseconds.
+    pub received_ns: u64,
     /// True once the client has ended its side, and waits for the reply.
     pub has_client_ended: bool,
 }

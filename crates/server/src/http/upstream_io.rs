@@ -21,22 +21,39 @@ const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of connections tried for one request, once any of it may have been sent.
 const ATTEMPTS_MAX: u8 = 3;
 
+/// Result of receiving a part of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    /// Bytes, or the end.
+    Something,
+    /// There was none: the server has sent nothing more.
+    Nothing,
+    /// The server may have sent more: there is no room for it, or a ring is still to receive it.
+    Later,
+}
+
 /// Gets a connection to a server where there is none, sends what there is of the request, and has
 /// `receive` receive the reply. Gives up a connection that has failed, so that the next turn tries
 /// another. Returns whether anything moved.
 pub(super) fn exchange(
     forward: &mut Forward,
     context: &mut WorkerContext,
-    receive: impl FnOnce(&mut Forward, &mut WorkerContext) -> Result<bool, Failure>,
+    receive: impl FnOnce(&mut Forward, &mut WorkerContext) -> Result<Received, Failure>,
 ) -> Result<bool, Failure> {
     if forward.socket.is_none() {
         connect(forward, context)?;
     }
     let sent = send_request(forward, context);
     match (sent, receive(forward, context)) {
-        (Ok(sent), Ok(received)) => Ok(sent || received),
+        (Ok(sent), Ok(received)) => Ok(sent || received == Received::Something),
         // The reply says why the request was not wanted.
-        (Err(_), Ok(true)) => Ok(true),
+        (Err(_), Ok(Received::Something)) => Ok(true),
+        // What the server had sent before is still there. TLS would first wait for room to send.
+        (Err(_), Ok(Received::Later))
+            if !forward.exchange.is_unanswered() && forward.is_of_kernel(context) =>
+        {
+            Ok(false)
+        }
         (_, Err(Failure::Malformed)) => Err(Failure::Malformed),
         _ => try_again(forward, context).map(|()| true),
     }
@@ -51,12 +68,17 @@ fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Fai
     forward.attempts += 1;
     forward.moved_ns = now_ns;
     let Some(upstreams) = &mut context.upstreams else { return Err(Failure::Unreachable) };
-    let connected =
-        upstreams.connect(forward.upstream, client, reuse, now_ns, &mut context.counters);
-    forward.socket = Some(connected.map_err(|error| match error {
+    let (upstream, tried, counters) = (forward.upstream, &mut forward.tried, &mut context.counters);
+    let connected = upstreams.connect(upstream, client, reuse, tried, now_ns, counters);
+    let slot = connected.map_err(|error| match error {
         lack if client::is_own_lack(&lack) || client::has_no_address(&lack) => Failure::Lacking,
         _ => Failure::Unreachable,
-    })?);
+    })?;
+    forward.socket = Some(slot);
+    if let Some((upstream, server)) = upstreams.sockets.server_of(slot) {
+        let server = &context.config.upstreams[upstream].servers[server];
+        forward.exchange.set_server_host(server.authority.as_bytes());
+    }
     Ok(())
 }
 
@@ -81,8 +103,8 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
             server.blocked[1] = true;
             return Ok(false);
         }
-        Err(_) => {
-            server.note_failed_send();
+        Err(error) => {
+            server.note_failed_send(&error);
             return Err(Failure::BrokeOff);
         }
         Ok(()) => {}
@@ -133,7 +155,7 @@ fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bo
             Ok(false)
         }
         Err(error) => {
-            server.note_failed_send();
+            server.note_failed_send(&error);
             Err(failure_of(server, &error))
         }
     }
@@ -145,36 +167,45 @@ fn failure_of(server: &mut UpstreamSocket, error: &io::Error) -> Failure {
     if server.is_new { Failure::Unreachable } else { Failure::BrokeOff }
 }
 
-/// Receives what there is of the reply, as far as there is room. Returns whether there was any.
+/// Returns whether an end that a read has found is that of a connection that was reset: the kernel
+/// has told of it once, at the send.
+fn is_cut(server: &UpstreamSocket, part: ReplyPart) -> bool {
+    match part {
+        ReplyPart::UntilClose => server.has_failed(),
+        ReplyPart::Tunnel => server.was_reset(),
+        _ => false,
+    }
+}
+
+/// Receives what there is of the reply, as far as there is room.
 pub(super) fn receive_reply(
     forward: &mut Forward,
     output: &mut Output,
     context: &mut WorkerContext,
-) -> Result<bool, Failure> {
+) -> Result<Received, Failure> {
     let Some((slot, upstreams)) = forward.socket.zip(context.upstreams.as_mut()) else {
-        return Ok(false);
+        return Ok(Received::Nothing);
     };
     let Some(server) = upstreams.sockets.get(slot) else { return Err(Failure::BrokeOff) };
     if !server.is_ready {
-        return Ok(false);
+        return Ok(Received::Nothing);
     }
     let is_queued = !goes_to_output(forward, output);
-    let Some((out, room)) = room(forward, output, context) else { return Ok(false) };
+    let Some((out, room)) = room(forward, output, context) else { return Ok(Received::Later) };
     let server = context.upstreams.as_mut().and_then(|upstreams| upstreams.sockets.get(slot));
     let Some(server) = server else { return Err(Failure::BrokeOff) };
     let bytes = match server.read(context.scratch.get_mut(..room).unwrap_or_default()) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(found_none(server)),
         Err(error) => return Err(failure_of(server, &error)),
     };
     if bytes == 0 {
         let is_new = server.is_new;
-        if server.has_failed() && forward.exchange.part() == ReplyPart::UntilClose {
-            // The end of a connection that was reset: the kernel has told of it once, at the send.
+        if is_cut(server, forward.exchange.part()) {
             return Err(Failure::BrokeOff);
         }
         return match forward.exchange.end(out) {
-            Ok(()) => Ok(true),
+            Ok(()) => Ok(Received::Something),
             Err(_) if is_new => Err(Failure::Unreachable),
             Err(_) => Err(Failure::BrokeOff),
         };
@@ -214,7 +245,13 @@ pub(super) fn receive_reply(
     }
     note_emptied(forward, slot, context);
     forward.check_copy(context);
-    Ok(true)
+    Ok(Received::Something)
+}
+
+/// Returns what a read that would have blocked says of a connection: on a ring, what the socket has
+/// is not seen by it.
+fn found_none(server: &UpstreamSocket) -> Received {
+    if server.ring.is_some() { Received::Later } else { Received::Nothing }
 }
 
 /// Records whether a reply has left its connection empty, and nothing can follow it.
@@ -290,13 +327,28 @@ fn may_queue(forward: &Forward) -> bool {
 /// Gives up a connect that takes too long, so that another server is tried, each once. Returns
 /// false if there is none: the request fails.
 pub(super) fn try_elsewhere(forward: &mut Forward, context: &mut WorkerContext) -> bool {
-    let servers = context.config.upstreams[forward.upstream].servers.len();
-    usize::from(forward.attempts) < servers && try_again(forward, context).is_ok()
+    note_tried(forward, context);
+    let upstreams = context.upstreams.as_ref();
+    let has_others =
+        upstreams.is_some_and(|upstreams| upstreams.has_others(forward.upstream, &forward.tried));
+    has_others && try_again(forward, context).is_ok()
+}
+
+/// Records that the connection of a request could not be made, or has failed, so that other servers
+/// come first. One that was kept may have been closed for its own sake.
+fn note_tried(forward: &mut Forward, context: &mut WorkerContext) {
+    let Some((slot, upstreams)) = forward.socket.zip(context.upstreams.as_mut()) else { return };
+    let is_reused = upstreams.sockets.get(slot).is_some_and(|socket| socket.is_reused);
+    let server = upstreams.sockets.server_of(slot).filter(|_| !is_reused);
+    if let Some((_, server)) = server.filter(|(_, server)| !forward.tried.contains(server)) {
+        forward.tried.push(server);
+    }
 }
 
 /// Gives up a connection that has failed, so that another is tried; not for a client that has gone.
 fn try_again(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
     let now_ns = context.now_ns();
+    note_tried(forward, context);
     let Some((slot, upstreams)) = forward.socket.take().zip(context.upstreams.as_mut()) else {
         return Err(Failure::BrokeOff);
     };

@@ -127,7 +127,7 @@ impl Health {
         before == 0
     }
 
-    /// Records a whole reply, whatever its status. Returns whether it had failed before.
+    /// Records a reply, whatever its status. Returns whether it had failed before.
     pub(super) fn note_success(&self, now_ns: u64) -> bool {
         let had_failed = self.failures.load(Relaxed) > 0 && self.failures.swap(0, Relaxed) > 0;
         if had_failed {

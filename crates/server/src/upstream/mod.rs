@@ -285,7 +285,8 @@ impl Upstreams {
 
     /// Returns a connection to a server of an upstream, for one client: one that is kept, if there
     /// is one that it may have, or a new one on which a connect has begun. A server without an
-    /// address here is passed over.
+    /// address here is passed over. `tried`: servers that come after others, since no connection to
+    /// them could be made; more are added.
     ///
     /// # Errors
     /// No server can be reached now: connect(2), socket(2).
@@ -294,16 +295,17 @@ impl Upstreams {
         upstream: usize,
         client: Token,
         reuse: Reuse,
+        tried: &mut Vec<usize>,
         now_ns: u64,
         counters: &mut Counters,
     ) -> io::Result<u32> {
         let shared_ns = now_ns + self.offset_ns;
         let mut last = io::Error::from(io::ErrorKind::NotConnected);
-        let mut tried = Vec::new();
         let unlooked_ns = (reuse == Reuse::Repeatable).then_some(now_ns);
         self.close_unkept(upstream);
-        for _ in 0..self.config.upstreams[upstream].servers.len() {
-            let server = self.shared.choose(upstream, &tried, shared_ns);
+        let servers = self.config.upstreams[upstream].servers.len();
+        for _ in 0..servers.saturating_sub(tried.len()).max(1) {
+            let server = self.shared.choose(upstream, tried, shared_ns);
             if reuse != Reuse::Never
                 && let Some(slot) = self.sockets.take_idle(upstream, server, client, unlooked_ns)
             {
@@ -338,7 +340,9 @@ impl Upstreams {
                     last = error;
                 }
             }
-            tried.push(server);
+            if !tried.contains(&server) {
+                tried.push(server);
+            }
         }
         Err(last)
     }
@@ -350,6 +354,11 @@ impl Upstreams {
             let name = &self.config.upstreams[upstream].name;
             self.config.errors.warn(&format!("upstream {name}: cannot connect: {error}"));
         }
+    }
+
+    /// Returns whether an upstream has a server that is up, and not among those `tried`.
+    pub(crate) fn has_others(&self, upstream: usize, tried: &[usize]) -> bool {
+        self.shared.has_others(upstream, tried)
     }
 
     /// Returns whether the checks find every server of an upstream down.
@@ -432,12 +441,13 @@ impl Upstreams {
         if self.shared.health(upstream, server).note_failure(fault, now_ns + self.offset_ns) {
             let config = &self.config.upstreams[upstream];
             let (name, address) = (&config.name, &config.servers[server]);
-            let text = format!("upstream {name}: {address} has failed, and is passed over");
-            self.config.errors.warn(&text);
+            let has_others = config.servers.len() > 1;
+            let then = if has_others { ", and is passed over" } else { "" };
+            self.config.errors.warn(&format!("upstream {name}: {address} has failed{then}"));
         }
     }
 
-    /// Records a whole reply of the server of a connection.
+    /// Records a whole reply of the server of a connection, or the head of one without an end.
     pub(crate) fn note_success(&mut self, slot: u32, now_ns: u64) {
         if let Some((upstream, server)) = self.sockets.server_of(slot) {
             let health = self.shared.health(upstream, server);

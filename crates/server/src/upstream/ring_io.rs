@@ -163,6 +163,12 @@ impl RingIo {
         self.failed.is_some()
     }
 
+    /// Returns whether a send has failed because the server reset the connection.
+    pub(super) fn was_reset(&self) -> bool {
+        let error = self.failed.map(io::Error::from_raw_os_error);
+        error.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
+    }
+
     /// Returns the operations under way.
     pub(crate) fn ops(&self) -> impl Iterator<Item = Op> {
         [self.connect, self.receive, self.send].into_iter().flatten()

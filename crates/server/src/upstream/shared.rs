@@ -114,14 +114,17 @@ pub(crate) struct SharedUpstreams {
 impl SharedUpstream {
     /// Returns the present state, without the name.
     fn state(&self, admission: &Admission<Whose>) -> UpstreamState {
-        let down = self.servers.iter().filter(|server| server.health.is_down());
         UpstreamState {
             limit: u64::try_from(admission.limit()).ok(),
             in_flight: admission.in_flight() as u64,
             waiting: admission.waiting() as u64,
-            servers_down: down.count() as u64,
+            servers_down: self.servers_down(),
             ..UpstreamState::default()
         }
+    }
+
+    fn servers_down(&self) -> u64 {
+        self.servers.iter().filter(|server| server.health.is_down()).count() as u64
     }
 }
 
@@ -241,14 +244,23 @@ impl SharedUpstreams {
         chosen
     }
 
+    /// Returns whether an upstream has a server that is up, and not among those `tried`.
+    pub(super) fn has_others(&self, upstream: usize, tried: &[usize]) -> bool {
+        let mut servers = self.upstreams[upstream].servers.iter().enumerate();
+        servers.any(|(index, server)| !server.health.is_down() && !tried.contains(&index))
+    }
+
     /// Returns whether the checks find every server of an upstream down.
     pub(super) fn is_down(&self, upstream: usize) -> bool {
         self.upstreams[upstream].servers.iter().all(|server| server.health.is_down())
     }
 
-    /// Records what the checks of a server find.
+    /// Records what the checks of a server find, and wakes the loops to publish it: none may have
+    /// anything else to do. Each is woken, because one may be about to end.
     pub(super) fn set_down(&self, upstream: usize, server: usize, is_down: bool) {
         self.upstreams[upstream].servers[server].health.set_down(is_down, self.now_ns());
+        let wakers = self.mailboxes.iter().filter_map(|mailbox| mailbox.waker.get());
+        wakers.for_each(|waker| waker.wake());
     }
 
     pub(super) fn count_check(&self, passed: bool) {
@@ -285,7 +297,7 @@ impl SharedUpstreams {
 
     /// Sets the present state of the upstreams, with the numbers of each in `words`. A loop does
     /// not wait for another here, but the first time: an upstream that one is busy with is left as
-    /// it was. One that noted nothing and then sleeps would never tell.
+    /// it was, but for its servers. One that noted nothing and then sleeps would never tell.
     pub(super) fn note_state(&self, counters: &mut Counters, words: &mut Vec<u64>) {
         words.resize(self.upstreams.len() * UPSTREAM_WORDS, 0);
         let (states, _) = words.as_chunks_mut::<UPSTREAM_WORDS>();
@@ -298,6 +310,10 @@ impl SharedUpstreams {
             if let Some(admission) = admission {
                 waiting_max += admission.waiting_max() as u64;
                 *words = upstream.state(&admission).words();
+            } else {
+                // All loops are woken at once to publish it, and it needs no lock.
+                let [.., down] = words;
+                *down = upstream.servers_down();
             }
             sum = std::array::from_fn(|index| sum[index] + words[index]);
         }
@@ -325,9 +341,13 @@ impl fmt::Debug for SharedUpstreams {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsFd, AsRawFd};
+    use std::time::Duration;
+
     use super::*;
     use crate::upstream::health::Fault;
     use weir_accept::upstream::UpstreamConfig;
+    use weir_sys::poll::{POLLIN, PollFd, poll};
 
     fn shared(upstreams: Vec<SharedUpstream>) -> SharedUpstreams {
         SharedUpstreams {
@@ -375,10 +395,34 @@ mod tests {
         shared.health(0, 3).set_down(true, 1);
         shared.health(0, 2).note_failure(Fault::Broken, 1);
         let mut tried = Vec::new();
-        for expected in [0, 1, 2, 0] {
+        for (expected, has_others) in [(0, true), (1, true), (2, true), (0, false)] {
+            assert_eq!(shared.has_others(0, &tried), has_others, "{tried:?}");
             assert_eq!(shared.choose(0, &tried, 2), expected, "{tried:?}");
             tried.push(expected);
         }
+    }
+
+    #[test]
+    fn a_verdict_wakes_a_loop_which_notes_it_while_another_has_the_lock() {
+        let shared = shared(vec![SharedUpstream {
+            admission: Mutex::new(Admission::new(&UpstreamConfig::default())),
+            servers: vec![Server::new(0), Server::new(0)],
+            pace: Pace::default(),
+            slow_start_ns: 0,
+            turn: AtomicUsize::new(0),
+        }]);
+        let waker = Arc::new(Waker::new().unwrap());
+        shared.register(0, Arc::clone(&waker));
+        let (mut counters, mut words) = (Counters::default(), Vec::new());
+        shared.note_state(&mut counters, &mut words);
+        assert_eq!(counters.upstream_servers_down.get(), 0);
+        shared.set_down(0, 1, true);
+        let mut fds = [PollFd { fd: waker.as_fd().as_raw_fd(), events: POLLIN, revents: 0 }];
+        poll(&mut fds, Some(Duration::ZERO)).unwrap();
+        assert_eq!(fds[0].revents, POLLIN);
+        let _held = shared.admission(0);
+        shared.note_state(&mut counters, &mut words);
+        assert_eq!(counters.upstream_servers_down.get(), 1);
     }
 
     #[test]

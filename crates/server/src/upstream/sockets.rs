@@ -45,6 +45,7 @@ pub(crate) struct UpstreamSocket {
     pub is_new: bool,
     /// True once a send has failed: then the connection is over, however it looks to a read.
     has_failed: bool,
+    was_reset: bool,
     /// Fault of the server, should the connection fail.
     pub(super) fault: Fault,
     /// True while the mechanism is to be told something.
@@ -77,8 +78,15 @@ impl UpstreamSocket {
     }
 
     /// Records that a send has failed. The server may have answered before it broke off.
-    pub(crate) fn note_failed_send(&mut self) {
+    pub(crate) fn note_failed_send(&mut self, error: &io::Error) {
         (self.is_ready, self.has_failed) = (true, true);
+        self.was_reset |= error.kind() == io::ErrorKind::ConnectionReset;
+    }
+
+    /// Returns whether a send has told of a reset, which the kernel tells once: what the server had
+    /// still to send is lost, and a read finds an end.
+    pub(crate) fn was_reset(&self) -> bool {
+        self.was_reset || self.ring.as_ref().is_some_and(|ring| ring.was_reset())
     }
 
     /// Returns whether a send has failed.
@@ -301,6 +309,12 @@ impl Sockets {
         self.entries.get_mut(slot as usize)?.1.as_mut()
     }
 
+    /// Returns whether a send on the connection in a slot has failed.
+    pub(crate) fn has_failed(&self, slot: u32) -> bool {
+        let socket = self.entries.get(slot as usize).and_then(|entry| entry.1.as_ref());
+        socket.is_some_and(UpstreamSocket::has_failed)
+    }
+
     /// Returns the token of the connection in a slot. Its slot counts from 0.
     pub(crate) fn token(&self, slot: u32) -> Token {
         let generation = self.entries.get(slot as usize).map_or(0, |entry| entry.0);
@@ -333,6 +347,7 @@ impl Sockets {
             is_reused: false,
             is_new: true,
             has_failed: false,
+            was_reset: false,
             fault: Fault::Broken,
             is_changed: false,
             idle_since_ns: 0,

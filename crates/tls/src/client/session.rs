@@ -154,7 +154,8 @@ impl ClientSession {
     }
 
     /// Encrypts and sends some of `bytes`. Less than all of it is taken only if the transport is
-    /// full.
+    /// full, or has failed once any of it was sent: that may have arrived, and the next call meets
+    /// the error.
     ///
     /// # Errors
     /// WouldBlock: the transport is full, or the handshake is not over. Others as of
@@ -165,15 +166,15 @@ impl ClientSession {
         mut bytes: &[u8],
     ) -> io::Result<usize> {
         self.shake_hands(transport)?;
-        let mut taken = 0;
+        let (mut taken, mut sent) = (0, 0);
         while !bytes.is_empty() {
             let chunk = bytes.get(..CHUNK_BYTES).unwrap_or(bytes);
             let count = self.conn.writer().write(chunk)?;
             taken += count;
             bytes = bytes.get(count..).unwrap_or_default();
-            match self.flush(transport) {
+            match self.flush_counting(transport, &mut sent) {
                 Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock || sent > 0 => break,
                 Err(error) => return Err(error),
             }
         }
@@ -185,9 +186,15 @@ impl ClientSession {
     /// # Errors
     /// WouldBlock: the transport is full. Others are the transport's.
     pub fn flush(&mut self, transport: &mut impl Write) -> io::Result<()> {
+        self.flush_counting(transport, &mut 0)
+    }
+
+    /// Works as [`ClientSession::flush`], and adds what was sent to `sent`, bytes.
+    fn flush_counting(&mut self, transport: &mut impl Write, sent: &mut usize) -> io::Result<()> {
         while self.conn.wants_write() {
-            if self.conn.write_tls(transport)? == 0 {
-                return Err(ErrorKind::WriteZero.into());
+            match self.conn.write_tls(transport)? {
+                0 => return Err(ErrorKind::WriteZero.into()),
+                bytes => *sent += bytes,
             }
         }
         Ok(())
@@ -228,5 +235,79 @@ impl<T: Read> Read for Noting<'_, T> {
         let bytes = self.transport.read(buffer)?;
         self.is_short = bytes < buffer.len();
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustls::crypto::aws_lc_rs::default_provider;
+    use rustls::pki_types::ServerName;
+    use rustls::version::TLS13;
+    use rustls::{ClientConfig, ServerConfig, ServerConnection};
+
+    use super::*;
+    use crate::client::{Trust, verifier};
+    use crate::identity::Identity;
+    use crate::resolver::Certificates;
+    use crate::session::Session;
+    use crate::session::tests::talk;
+
+    /// A transport that fails once it has taken so many bytes.
+    struct Failing(usize);
+
+    impl Read for Failing {
+        fn read(&mut self, _buffer: &mut [u8]) -> io::Result<usize> {
+            Err(ErrorKind::WouldBlock.into())
+        }
+    }
+
+    impl Write for Failing {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.0);
+            self.0 -= taken;
+            if taken == 0 { Err(ErrorKind::ConnectionReset.into()) } else { Ok(taken) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A session whose handshake is over.
+    fn session() -> ClientSession {
+        let provider = Arc::new(default_provider());
+        let identity = Identity::make(&["test".to_owned()], &provider).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&TLS13])
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(Certificates::new(&[identity])));
+        let conn = ServerConnection::new(Arc::new(config)).unwrap();
+        let mut server = Session::new(conn, None);
+        let trusting = verifier(&Trust::Any, &provider, "").unwrap();
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(trusting)
+            .with_no_client_auth();
+        let name = ServerName::try_from("test").unwrap();
+        let mut conn = ClientConnection::new(Arc::new(config), name).unwrap();
+        talk(&mut conn, &mut server);
+        ClientSession::new(conn)
+    }
+
+    #[test]
+    fn what_was_sent_before_the_transport_failed_counts_as_taken() {
+        let content = vec![0; 100 << 10];
+        for (room, is_taken) in [(0, false), (1, true), (40 << 10, true)] {
+            let (mut session, mut transport) = (session(), Failing(room));
+            let taken = session.send(&mut transport, &content).unwrap_or_default();
+            assert_eq!(taken > 0, is_taken, "{room}: {taken}");
+            let error = session.send(&mut transport, &content).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{room}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! closed to make room for another. Knows neither how many are closed nor why there is no room.
 
 use super::{Connection, State};
+use crate::context::forwarded::Forward;
 
 /// Cost to a client when its connection is closed to make room for another, least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,7 +14,8 @@ pub(crate) enum EvictionRank {
     Done,
     /// It is kept open for another request.
     KeptAlive,
-    /// It is in the middle of a request, or before its first, and waits for its client.
+    /// It is in the middle of a request, or before its first, and waits for its client: for
+    /// [`WAIT_NS`] if the request is forwarded, since its content may come for long.
     Silent,
     /// Its client has taken nothing of a reply for [`WAIT_NS`].
     Stalled,
@@ -45,11 +47,23 @@ impl Connection {
                 let full_since_ns = self.output.as_ref()?.full_since_ns?;
                 has_waited(full_since_ns).then_some((EvictionRank::Stalled, full_since_ns))
             }
-            State::Fetch(_)
-            | State::Yield(_)
-            | State::Follow(_)
-            | State::Forward(_)
-            | State::Verify(_) => None,
+            State::Forward(ref forward) => {
+                let (rank, since_ns) = self.forward_rank(forward)?;
+                has_waited(since_ns).then_some((rank, since_ns))
+            }
+            State::Fetch(_) | State::Yield(_) | State::Follow(_) | State::Verify(_) => None,
         }
+    }
+
+    /// Returns the rank of a forwarded request that waits for its client alone, and since when
+    /// nothing has moved; `None` if it waits for a place or its server.
+    fn forward_rank(&self, forward: &Forward) -> Option<(EvictionRank, u64)> {
+        let wait = forward.client_wait?;
+        let has_moved = forward.content_bytes + self.acknowledged(0) != wait.moved_bytes;
+        // Only a ring sends some meanwhile; the rest waits since then.
+        let since_ns = if has_moved { self.output.as_ref()?.full_since_ns? } else { wait.since_ns };
+        let is_silent = forward.awaits_content();
+        let rank = if is_silent { EvictionRank::Silent } else { EvictionRank::Stalled };
+        Some((rank, since_ns))
     }
 }

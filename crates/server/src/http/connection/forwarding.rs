@@ -133,14 +133,20 @@ impl Connection {
     /// Handles the end of the client's side during a wait for the reply to another request, or for
     /// a password to be verified. Returns false if there is none, or the client has gone.
     pub(super) fn waits_after_end(&mut self, context: &WorkerContext) -> bool {
-        let elapsed_ns = context.now_ns().saturating_sub(self.began_ns);
-        let has_client_ended = match &mut self.state {
-            State::Follow(wait) => &mut wait.has_client_ended,
-            State::Verify(wait) => &mut wait.has_client_ended,
-            _ => return false,
-        };
-        *has_client_ended = elapsed_ns <= END_WITH_REQUEST_NS;
+        let now_ns = context.now_ns();
+        let Some((received_ns, has_client_ended)) = self.waiting() else { return false };
+        *has_client_ended = now_ns.saturating_sub(*received_ns) <= END_WITH_REQUEST_NS;
         *has_client_ended
+    }
+
+    /// Returns, during such a wait, when the client last sent anything, nanoseconds, and whether it
+    /// has ended its side.
+    pub(super) fn waiting(&mut self) -> Option<(&mut u64, &mut bool)> {
+        match &mut self.state {
+            State::Follow(wait) => Some((&mut wait.received_ns, &mut wait.has_client_ended)),
+            State::Verify(wait) => Some((&mut wait.received_ns, &mut wait.has_client_ended)),
+            _ => None,
+        }
     }
 
     /// Begins to forward a request. Replies to earlier requests are sent first.
@@ -158,6 +164,8 @@ impl Connection {
         }
         let (head, _) = input.split_at(request.head_len);
         self.landing = None;
+        // A refusal at the upstream is told with who it is that asks.
+        self.client.get_or_init(|| context.config.client(self.peer, head));
         let info = self.request_info();
         self.count_request(context);
         let close = response::closes_after(request, info, context);
@@ -243,13 +251,13 @@ impl Connection {
             if self.end_pause_if_over(context) {
                 // In the pause nobody was waited for.
                 forward.moved_ns = context.now_ns();
-                forward.client_rate = None;
+                (forward.client_rate, forward.client_wait) = (None, None);
             }
             self.put_forward(forward, context);
             return self.action();
         }
         let of_request = forward.late(taken_bytes, context);
-        let Some(failure) = of_request.or(is_late.then_some(Failure::Timeout(Limit::Whole))) else {
+        let Some(failure) = of_request.or_else(|| is_late.then(|| forward.overdue())) else {
             self.put_forward(forward, context);
             return self.action();
         };
@@ -260,7 +268,8 @@ impl Connection {
             self.put_forward(forward, context);
             return Action::Forward;
         }
-        let is_slow = matches!(failure, Failure::SlowClient(_));
+        let is_slow =
+            matches!(failure, Failure::SlowClient(_) | Failure::Overdue { awaits_client: true });
         if is_slow {
             self.set_close_reason(failure.close_reason());
         }

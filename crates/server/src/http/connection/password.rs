@@ -37,8 +37,12 @@ impl Connection {
                 ControlFlow::Break(ControlFlow::Continue(()))
             }
             Gate::Waits(verification) => {
-                let wait = PasswordWait { verification, verified: None, has_client_ended: false };
-                self.state = State::Verify(wait);
+                self.state = State::Verify(PasswordWait {
+                    verification,
+                    verified: None,
+                    received_ns: context.now_ns(),
+                    has_client_ended: false,
+                });
                 self.ask_later(context);
                 ControlFlow::Break(ControlFlow::Break(self.action()))
             }

@@ -115,6 +115,9 @@ impl RingWorker {
             _ => {
                 conn.read_buffer(context).extend_from_slice(bytes);
                 conn.keep_unread(bytes.len(), context);
+                if let Some(forward) = conn.forwarded() {
+                    forward.note_received(context);
+                }
                 self.bound_input(slot);
                 if action != Action::Forward {
                     return;
