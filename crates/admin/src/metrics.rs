@@ -149,15 +149,15 @@ fn of_the_process(usage: &ProcessUsage) -> Vec<Metric> {
     let counters = usage
         .cpu_s
         .map(|seconds| Metric::plain("process_cpu_seconds_total", cpu, Kind::Counter, seconds));
-    let most = usage.fds_max.map(|most| ("process_max_fds", "limit on descriptors", most));
     let gauges = [
-        ("process_resident_memory_bytes", "resident memory", usage.resident_bytes),
-        ("process_virtual_memory_bytes", "address space", usage.virtual_bytes),
+        ("process_resident_memory_bytes", "resident memory", Some(usage.resident_bytes)),
+        ("process_virtual_memory_bytes", "address space", Some(usage.virtual_bytes)),
         ("process_open_fds", "open descriptors", usage.fds),
+        ("process_max_fds", "limit on descriptors", usage.fds_max),
     ];
-    let gauges = gauges.into_iter().chain(most).map(|(name, help, value)| {
+    let gauges = gauges.into_iter().filter_map(|(name, help, value)| {
         let help = format!("{help}, summed over the server's processes");
-        Metric::plain(name, &help, Kind::Gauge, value as f64)
+        Some(Metric::plain(name, &help, Kind::Gauge, value? as f64))
     });
     counters.into_iter().chain(gauges).collect()
 }

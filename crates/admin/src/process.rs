@@ -27,8 +27,9 @@ pub(crate) struct ProcessUsage {
     pub(crate) resident_bytes: u64,
     /// Size of the address space, bytes.
     pub(crate) virtual_bytes: u64,
-    /// Number of open descriptors.
-    pub(crate) fds: u64,
+    /// Number of open descriptors; `None` if the kernel shows it to nobody but root, as it does
+    /// before Linux 6.2 for children that have become another user.
+    pub(crate) fds: Option<u64>,
     /// Maximum number of open descriptors; `None` if there is none.
     pub(crate) fds_max: Option<u64>,
 }
@@ -54,14 +55,19 @@ impl ProcessUsage {
     /// Reads the files of a process, by its name in /proc.
     fn of_process(name: &str) -> Option<Self> {
         let read = |file: &str| fs::read_to_string(format!("/proc/{name}/{file}")).ok();
-        let (user, system) = proc::times(&read("stat")?)?;
-        let status = read("status")?;
+        let usage = Self::of_texts(&read("stat")?, &read("status")?)?;
+        let fds_max = read("limits").and_then(|text| soft(&text));
+        Some(Self { fds: fds(name), fds_max, ..usage })
+    }
+
+    /// Returns what the files tell that are shown to everybody.
+    fn of_texts(stat: &str, status: &str) -> Option<Self> {
+        let (user, system) = proc::times(stat)?;
         Some(Self {
             cpu_s: Some(proc::seconds(user + system)),
-            resident_bytes: bytes(&status, "VmRSS:")?,
-            virtual_bytes: bytes(&status, "VmSize:")?,
-            fds: fds(name)?,
-            fds_max: read("limits").and_then(|text| soft(&text)),
+            resident_bytes: bytes(status, "VmRSS:")?,
+            virtual_bytes: bytes(status, "VmSize:")?,
+            ..Self::default()
         })
     }
 
@@ -70,7 +76,7 @@ impl ProcessUsage {
             cpu_s: self.cpu_s.zip(other.cpu_s).map(|(one, other)| one + other),
             resident_bytes: self.resident_bytes.saturating_add(other.resident_bytes),
             virtual_bytes: self.virtual_bytes.saturating_add(other.virtual_bytes),
-            fds: self.fds.saturating_add(other.fds),
+            fds: self.fds.zip(other.fds).map(|(one, other)| one.saturating_add(other)),
             fds_max: self.fds_max.zip(other.fds_max).map(|(one, other)| one.saturating_add(other)),
         }
     }
@@ -95,7 +101,7 @@ fn cpu_of_loops_s(snapshot: &Snapshot) -> Option<f64> {
     Some((of("cpu_user_ns")? as f64 + of("cpu_system_ns")? as f64) / NS)
 }
 
-/// Returns the number of open descriptors of a process.
+/// Returns the number of open descriptors of a process; `None` if it is not shown.
 fn fds(name: &str) -> Option<u64> {
     let path = format!("/proc/{name}/fd");
     // Since Linux 6.2 it is the size of the directory.
@@ -137,7 +143,7 @@ mod tests {
         page.publish(0, &this_thread(), &[("cpu_user_ns", 1 << 50)]);
         let usage = ProcessUsage::of_server(&page.observed().snapshot().unwrap()).unwrap();
         assert!(usage.resident_bytes > 1 << 20 && usage.virtual_bytes >= usage.resident_bytes);
-        assert!(usage.fds >= 3 && usage.fds_max.is_some_and(|most| most > usage.fds), "{usage:?}");
+        assert!(usage.fds >= Some(3) && usage.fds_max > usage.fds, "{usage:?}");
         assert!(usage.cpu_s.is_some_and(|seconds| seconds < 1e5), "its own, and no loop's");
     }
 
@@ -154,13 +160,26 @@ mod tests {
         let alone = ProcessUsage::of_process(OWN).unwrap();
         let of_child = ProcessUsage::of_process(&pid.to_string()).unwrap();
         assert!(both.cpu_s >= alone.cpu_s.map(|seconds| seconds + 1999.0), "{both:?}");
-        assert!(both.virtual_bytes > of_child.virtual_bytes && of_child.fds > 0);
+        assert!(both.virtual_bytes > of_child.virtual_bytes && of_child.fds > Some(0));
         assert!(both.fds_max > alone.fds_max);
         child.kill().unwrap();
         child.wait().unwrap();
         let ended = usage(&page).unwrap();
         assert_eq!(ended.cpu_s, None, "its master has not added it to the sum");
         assert!(ended.fds_max < both.fds_max);
+    }
+
+    #[test]
+    fn a_child_whose_descriptors_are_not_shown_has_memory_and_time_all_the_same() {
+        let read = |file: &str| fs::read_to_string(format!("/proc/{OWN}/{file}")).unwrap();
+        let child = ProcessUsage::of_texts(&read("stat"), &read("status")).unwrap();
+        assert_eq!((child.fds, child.fds_max), (None, None));
+        let own = ProcessUsage { fds: Some(7), fds_max: Some(9), ..child };
+        let both = own.plus(ProcessUsage { fds_max: Some(9), ..child });
+        assert_eq!((both.fds, both.fds_max), (None, Some(18)));
+        assert_eq!(both.resident_bytes, 2 * child.resident_bytes);
+        assert!(both.resident_bytes > 1 << 20 && both.cpu_s.is_some(), "{both:?}");
+        assert_eq!(fds("0"), None, "there is no such process");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::iter;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_stats::page::{Layout, PageError, Snapshot, Words};
 use weir_sys::descent::descendants_of;
@@ -159,7 +159,7 @@ impl ServerPage {
 
     fn copy(&self) -> Result<Snapshot, PageError> {
         for _ in 0..RETRIES {
-            match self.layout.snapshot(&Numbers(&self.numbers), monotonic_ns()) {
+            match self.layout.snapshot(&Numbers(&self.numbers), monotonic_ns(), unix_ns()) {
                 Err(PageError::Busy) => thread::sleep(RETRY_DELAY),
                 done => return done,
             }
@@ -193,6 +193,11 @@ fn pages_of(first_pid: u64) -> impl Iterator<Item = ServerPage> {
 
 fn last(pages: impl Iterator<Item = ServerPage>) -> Option<ServerPage> {
     pages.max_by_key(ServerPage::started_ns)
+}
+
+/// Returns the time, nanoseconds since 1970.
+fn unix_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
 /// Mapped numbers, as `weir-stats` loads them.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use weir_stats::page::{Layout, PageError, Snapshot, Words};
 use weir_sys::process::monotonic_ns;
 
+use crate::unix_ns;
 use crate::usage::Usages;
 
 /// Delay before the page is copied again whose writer was interrupted in the middle of a
@@ -45,7 +46,7 @@ impl OwnPage {
     /// As [`OwnPage::snapshot`].
     pub fn published(&self) -> Result<Snapshot, PageError> {
         for _ in 0..RETRIES {
-            match self.layout.snapshot(&*self.words, monotonic_ns()) {
+            match self.layout.snapshot(&*self.words, monotonic_ns(), unix_ns()) {
                 Err(PageError::Busy) => thread::sleep(RETRY_DELAY),
                 done => return done,
             }

@@ -214,8 +214,8 @@ impl Publisher {
         self.weight >= WEIGHT_MAX && self.is_on()
     }
 
-    /// Returns whether connections have been accepted, served or closed since the last publication,
-    /// or nothing was published yet.
+    /// Returns whether connections have been accepted, served or closed, or a policy has changed
+    /// something, since the last publication, or nothing was published yet.
     pub(crate) fn has_changed(&self, counters: &Counters) -> bool {
         let is_first = self.published_ns.is_none();
         self.is_on() && (is_first || activity(counters) != self.activity)
@@ -336,12 +336,15 @@ fn later_of(published: &[u64], report: &Counters) -> Counters {
     Counters::from_values(&later.collect::<Vec<_>>())
 }
 
-/// Returns a number that changes with whatever a group of threads does for a connection.
+/// Returns a number that changes with whatever a group of threads does for a connection, and with
+/// what a policy changes at a listener, also while no connection comes.
 fn activity(counters: &Counters) -> u64 {
     let Counters { reads, accepted, accept_would_block, bytes_out, closed, .. } = counters;
-    [reads, accepted, accept_would_block, bytes_out, closed]
-        .iter()
-        .fold(0, |sum: u64, counter| sum.wrapping_add(counter.get()))
+    let Counters { overloads, overloaded_ns, backlog_changes, syn_filter_changes, .. } = counters;
+    let of_connections = [reads, accepted, accept_would_block, bytes_out, closed];
+    let of_policies = [overloads, overloaded_ns, backlog_changes, syn_filter_changes];
+    let all = of_connections.iter().chain(&of_policies);
+    all.fold(0, |sum: u64, counter| sum.wrapping_add(counter.get()))
 }
 
 fn numbers(calls: &[CallRow]) -> Vec<u64> {
@@ -351,6 +354,32 @@ fn numbers(calls: &[CallRow]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_an_overload_is_published_though_no_connection_comes() {
+        let page = Page {
+            numbers: SharedNumbers::anonymous(1).unwrap(),
+            layout: Layout::new(Description::of_this_build()),
+            children_from: 0,
+            children: 0,
+        };
+        let page = Some(StatPage(Arc::new(page)));
+        let changes: [fn(&mut Counters); 4] = [
+            |counters| counters.overloads.one(),
+            |counters| counters.overloaded_ns.add(1),
+            |counters| counters.backlog_changes.one(),
+            |counters| counters.syn_filter_changes.one(),
+        ];
+        for change in changes {
+            let mut publisher = Publisher { page: page.clone(), ..Publisher::default() };
+            let mut counters = Counters::default();
+            assert!(publisher.has_changed(&counters), "nothing was published yet");
+            publisher.publish(0, &counters, &[], &[]);
+            assert!(!publisher.has_changed(&counters));
+            change(&mut counters);
+            assert!(publisher.has_changed(&counters));
+        }
+    }
 
     #[test]
     fn a_killed_process_leaves_what_it_told_later_than_it_published() {

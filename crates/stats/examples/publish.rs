@@ -22,7 +22,7 @@ fn main() {
         for _ in 0..readers {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    let _ = black_box(layout.snapshot(&words[..], 0));
+                    let _ = black_box(layout.snapshot(&words[..], 0, 0));
                 }
             });
         }

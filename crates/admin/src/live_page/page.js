@@ -335,7 +335,9 @@ function show(status) {
     if (!isFirst && status.history.first > 0) return false;
   }
   state.answeredMs = Date.now();
-  state.endMs = status.time_unix_s * 1000;
+  const { total } = status.now;
+  const age = total ? status.elapsed_s - total.elapsed_s : 0;
+  state.endMs = state.answeredMs - age * 1000;
   append(state.columns, status.history);
   append(state.refused, status.history.refused);
   state.next = status.history.next;
@@ -343,7 +345,7 @@ function show(status) {
   showHead(status);
   showState(status.condition, stops + status.sentence, false);
   put('gone', `as of ${clock(state.answeredMs)}`);
-  showTiles(status.now.total);
+  showTiles(total);
   showTables(status.now);
   fitRange();
   drawAll();

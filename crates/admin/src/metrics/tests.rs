@@ -169,10 +169,13 @@ fn loops_are_those_that_live() {
         page.publish(slot, owner, &[]);
     }
     let snapshot = page.observed().snapshot().unwrap();
-    let text = text(&snapshot, Some(&ProcessUsage { fds: 7, ..ProcessUsage::default() }));
+    let usage = ProcessUsage { fds: Some(7), ..ProcessUsage::default() };
+    let text = text(&snapshot, Some(&usage));
     assert!(text.contains("\nweir_loops 1\n") && text.contains("\nprocess_open_fds 7\n"));
     assert!(text.contains("\nweir_open_connections 0\n"));
-    assert!(!text.contains("process_cpu_seconds_total"), "it is not known");
+    for unknown in ["process_cpu_seconds_total", "process_max_fds"] {
+        assert!(!text.contains(unknown), "{unknown} is not known");
+    }
     assert!(text.contains("weir_build_info{version=\""), "{text}");
 }
 

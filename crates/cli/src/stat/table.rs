@@ -105,7 +105,7 @@ mod tests {
         counters.accepted.add(accepted);
         counters.open_max.raise(2);
         writer.publish(0, &counters.values(), &[]);
-        layout.snapshot(&words[..], seconds * 1_000_000_000).unwrap()
+        layout.snapshot(&words[..], seconds * 1_000_000_000, 0).unwrap()
     }
 
     #[test]

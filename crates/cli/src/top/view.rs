@@ -160,10 +160,10 @@ impl View<'_> {
         let of_limits = ("limit of its client", sample.limited());
         let rows = of_load.chain([of_limits]).map(|(words, per_s)| {
             let number = rate(per_s);
-            let used = words.chars().count() + number.len();
-            let pad = " ".repeat(usize::from(width).saturating_sub(used).max(1));
+            // Words that do not fit beside their number are cut, and not the number.
+            let room = usize::from(width).saturating_sub(number.len() + 1);
             let style = if per_s > 0.0 { Style::new().fg(Color::Yellow) } else { PALE };
-            Line::styled(format!("{words}{pad}{number}"), style)
+            Line::styled(format!("{words:<room$.room$} {number}"), style)
         });
         Paragraph::new(std::iter::once(heading).chain(rows).collect::<Vec<_>>())
     }
@@ -332,6 +332,23 @@ mod tests {
             ] {
                 assert!(text.contains(words), "{words:?} at {size:?}:\n{text}");
             }
+        }
+    }
+
+    #[test]
+    fn a_reason_is_cut_where_there_is_no_room_and_its_number_is_not() {
+        let mut history = History::default();
+        for second in 0..3 {
+            let mut reading = Reading { taken_ns: second * 1_000_000_000, ..Reading::default() };
+            reading.total.counters.upstream_stale.add(1234 * second);
+            reading.total.counters.refused_memory_requests.add(56 * second);
+            history.add(reading);
+        }
+        let text = drawn(&history, (80, 24));
+        let rows = [("waited too long for u", " 1,234"), ("memory used up, op", " 56")];
+        for (words, number) in rows {
+            let row = text.lines().find(|line| line.contains(words)).expect(words);
+            assert!(row.trim_end().ends_with(number), "{row:?}:\n{text}");
         }
     }
 

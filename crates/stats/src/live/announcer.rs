@@ -4,10 +4,17 @@ use std::fmt;
 
 use super::history::History;
 use super::sample::Sample;
-use super::sentence::{count, rate};
+use super::sentence::{OVERLOADED_MIN, count, rate};
 
 /// Time between two messages, seconds; and without refusals, until an overload has ended.
 const PAUSE_S: f64 = 10.0;
+
+/// Count of what came, and of what was refused of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    refused: f64,
+    offered: f64,
+}
 
 /// An overload that has been announced.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,17 +22,33 @@ struct Overload {
     began_s: f64,
     /// End of the last second in which something was refused.
     refused_s: f64,
-    refused: f64,
-    offered: f64,
+    /// Count up to that second.
+    tally: Tally,
+    /// Count since then, which is the overload's only if something is refused again before its end.
+    since: Tally,
 }
 
 impl fmt::Display for Overload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lasted_s = rate(self.refused_s - self.began_s);
         write!(f, "the overload has ended after {lasted_s} s: ")?;
-        match count(self.refused).as_str() {
+        match count(self.tally.refused).as_str() {
             "0" => write!(f, "what was refused is not counted."),
-            refused => write!(f, "{refused} of {} were refused.", count(self.offered)),
+            refused => write!(f, "{refused} of {} were refused.", count(self.tally.offered)),
+        }
+    }
+}
+
+impl Overload {
+    /// Adds a sample. `refuses`: it is one in which something is refused.
+    fn add(&mut self, sample: &Sample, refuses: bool) {
+        self.since.refused += sample.refused_of_load() * sample.seconds;
+        self.since.offered += sample.offered() * sample.seconds;
+        if refuses {
+            let Tally { refused, offered } = std::mem::take(&mut self.since);
+            self.tally.refused += refused;
+            self.tally.offered += offered;
+            self.refused_s = sample.elapsed_s;
         }
     }
 }
@@ -43,21 +66,20 @@ impl Announcer {
     /// Takes note of the last sample of a history; returns the message that is due.
     pub fn note(&mut self, history: &History) -> Option<String> {
         let sample = history.last()?;
-        let (now_s, refusing) = (sample.elapsed_s, history.overload());
+        let now_s = sample.elapsed_s;
+        // The sentence is about the last seconds, and the last one may be calm again.
+        let refusing = history.overload().filter(|_| refuses(sample));
         let may_say = self.said_s.is_none_or(|said_s| now_s - said_s >= PAUSE_S);
         let Some(overload) = &mut self.overload else {
             let sentence = refusing.filter(|_| may_say)?;
-            let began_s = now_s - sample.seconds;
-            self.overload = Some(Overload { began_s, refused_s: now_s, ..Overload::default() });
-            self.add(sample);
+            let mut overload = Overload { began_s: now_s - sample.seconds, ..Overload::default() };
+            overload.add(sample, true);
+            self.overload = Some(overload);
             self.said_s = Some(now_s);
             return Some(format!("an overload begins. {}", sentence.text));
         };
-        if refusing.is_some() {
-            overload.refused_s = now_s;
-        }
+        overload.add(sample, refusing.is_some());
         let ended = *overload;
-        self.add(sample);
         if now_s - ended.refused_s < PAUSE_S || !may_say {
             return None;
         }
@@ -65,11 +87,9 @@ impl Announcer {
         self.said_s = Some(now_s);
         Some(format!("{ended} {}", history.sentence().text))
     }
+}
 
-    fn add(&mut self, sample: &Sample) {
-        if let Some(overload) = &mut self.overload {
-            overload.refused += sample.refused_of_load() * sample.seconds;
-            overload.offered += sample.offered() * sample.seconds;
-        }
-    }
+/// Returns whether something is refused in a sample because of load, as far as is known.
+fn refuses(sample: &Sample) -> bool {
+    sample.refused_of_load() > 0.0 || sample.overloaded >= OVERLOADED_MIN
 }

@@ -61,7 +61,15 @@ pub struct Sample {
 impl Sample {
     /// Returns the sample between two readings of a server.
     pub fn between(before: &Reading, now: &Reading) -> Self {
-        Self::of_parts([&before.total, &now.total], seconds(before, now), now.elapsed_s)
+        let parts = [&before.total, &now.total];
+        let mut sample = Self::of_parts(parts, seconds(before, now), now.elapsed_s);
+        // A worker's share of SYNs dropped at random is of those that come to it, and the total has
+        // the largest of these shares.
+        if !now.workers.is_empty() {
+            let workers = Self::of_workers(before, now);
+            sample.refused[0] = workers.iter().map(|(_, each)| each.refused[0]).sum();
+        }
+        sample
     }
 
     /// Returns the sample of each worker between two readings, with its index.

@@ -9,7 +9,7 @@ use crate::page::UpstreamState;
 const REFUSED_MIN: f64 = 0.005;
 
 /// Part of the time for which a listener must be overloaded to be called so.
-const OVERLOADED_MIN: f64 = 0.1;
+pub(super) const OVERLOADED_MIN: f64 = 0.1;
 
 /// Condition of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -219,10 +219,10 @@ fn within(last: &Reading) -> String {
     }
 }
 
-/// Returns a part in percent; `None` if it is too small to be said first.
+/// Returns a part in percent, of which the least is 1; `None` if it is too small to be said first.
 fn percent(part: f64, whole: f64) -> Option<String> {
     let share = part / whole.max(f64::MIN_POSITIVE);
-    let percent = (100.0 * share).min(100.0);
+    let percent = (100.0 * share).clamp(1.0, 100.0);
     (part > 0.0 && share >= REFUSED_MIN).then(|| format!("{percent:.0} %"))
 }
 

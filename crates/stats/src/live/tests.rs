@@ -55,6 +55,14 @@ fn what_is_dropped_at_random_is_estimated_from_its_share() {
     let named = [("accepted", 300), ("syn_random_ppm", 250_000)];
     let sample = Sample::between(&reading(1, &[]), &reading(2, &named));
     assert_eq!(sample.refused[0], 100.0);
+    // The share of one loop is not that of what came to another.
+    let worker = |named: &[(&str, u64)]| reading(2, named).total;
+    let one = worker(&[("accepted", 100), ("syn_random_ppm", 500_000)]);
+    let workers = vec![(0, one), (1, worker(&[("accepted", 900)]))];
+    let total = reading(2, &[("accepted", 1000), ("syn_random_ppm", 500_000)]);
+    let now = Reading { workers, ..total };
+    assert_eq!(Sample::between(&reading(1, &[]), &now).refused[0], 100.0);
+    assert_eq!(Sample::between(&reading(1, &[]), &now).accepted, 1000.0);
 }
 
 #[test]
@@ -101,6 +109,16 @@ fn the_sentence_says_why_the_server_refuses() {
                     time; 12 wait for the 8 places at upstream app. Upstream app has 1 of 2 \
                     servers down. Requests failed at upstreams: 2 in 1 s.";
     assert_eq!((condition, &*text), (Condition::Refusing, expected));
+}
+
+#[test]
+fn what_is_told_as_refused_is_no_0_percent() {
+    for (accepted, begins) in [(200, "Refusing 1 % of "), (10, "Refusing 10 % of ")] {
+        let Sentence { text, .. } = sentence(&[("accepted", accepted), ("refused_stale", 1)], &[]);
+        assert!(text.starts_with(begins), "{text}");
+    }
+    let Sentence { condition, .. } = sentence(&[("accepted", 201), ("refused_stale", 1)], &[]);
+    assert_eq!(condition, Condition::Calm);
 }
 
 #[test]
@@ -234,9 +252,11 @@ fn an_overload_is_told_once_when_it_begins_and_once_when_it_has_ended() {
         }
     }
     let seconds: Vec<u64> = told.iter().map(|(second, _)| *second).collect();
-    assert_eq!(seconds, [10, 43, 60, 73]);
+    assert_eq!(seconds, [10, 41, 60, 71]);
     assert!(told[0].1.starts_with("an overload begins. Refusing 5"), "{}", told[0].1);
-    assert!(told[1].1.contains(" s: 5,100 of "), "{}", told[1].1);
+    // From its first second to the last in which something was refused, with the pauses between.
+    assert!(told[1].1.contains(" after 22 s: 5,100 of 7,300 were "), "{}", told[1].1);
+    assert!(told[3].1.contains(" after 2.0 s: 600 of 800 were "), "{}", told[3].1);
     assert!(told[1].1.ends_with("nothing is refused."), "{}", told[1].1);
     assert!(seconds.windows(2).all(|pair| pair[1] - pair[0] >= 10));
 }

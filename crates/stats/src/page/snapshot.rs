@@ -53,10 +53,14 @@ pub struct Snapshot {
     pub loops: Vec<LoopSnapshot>,
     /// Time of the copy, nanoseconds of CLOCK_MONOTONIC.
     pub taken_ns: u64,
+    /// Time of the copy, nanoseconds since 1970. The clock may have been set since the server's
+    /// start, and goes on while the machine is suspended.
+    pub taken_unix_ns: u64,
 }
 
 impl Layout {
-    /// Copies the slots of a page. `now_ns`: the time, nanoseconds of CLOCK_MONOTONIC.
+    /// Copies the slots of a page. `now_ns`: the time, nanoseconds of CLOCK_MONOTONIC; `unix_ns`:
+    /// nanoseconds since 1970.
     ///
     /// # Errors
     /// [`PageError::Busy`] if no copy succeeded: its writer is paused in the middle of a
@@ -65,12 +69,14 @@ impl Layout {
         &self,
         words: &(impl Words + ?Sized),
         now_ns: u64,
+        unix_ns: u64,
     ) -> Result<Snapshot, PageError> {
         for _ in 0..TRIES {
             let ended = Self::moves_ended(words).ok_or(PageError::Damaged)?;
             let loops = self.copy_slots(words)?;
             if Self::moves_begun(words) == Some(ended) {
-                return Ok(Snapshot { layout: self.clone(), loops, taken_ns: now_ns });
+                let layout = self.clone();
+                return Ok(Snapshot { layout, loops, taken_ns: now_ns, taken_unix_ns: unix_ns });
             }
         }
         Err(PageError::Busy)
@@ -178,13 +184,12 @@ impl Snapshot {
         let workers = self.by_worker().into_values();
         let loops: Vec<Value> = workers.map(|loops| self.part(&loops)).collect();
         let upstreams: Vec<Value> = self.upstreams().iter().map(UpstreamState::to_json).collect();
-        let started_s = description.started_unix_ns as f64 / 1e9;
         json!({
             "pid": description.pid,
             "program": description.program,
             "addresses": description.addresses,
-            "started_unix_s": started_s,
-            "time_unix_s": started_s + self.elapsed_s(),
+            "started_unix_s": description.started_unix_ns as f64 / 1e9,
+            "time_unix_s": self.taken_unix_ns as f64 / 1e9,
             "elapsed_s": self.elapsed_s(),
             "total": self.part(&self.loops.iter().collect::<Vec<_>>()),
             "loops": loops,

@@ -10,6 +10,7 @@ fn description(slots: usize) -> Description {
     Description {
         pid: 7,
         first_pid: 5,
+        started_unix_ns: 1_600_000_000_000_000_000,
         started_ns: 1_000_000_000,
         slots,
         addresses: vec!["http://127.0.0.1:80".into()],
@@ -55,7 +56,9 @@ fn a_snapshot_has_the_loops_in_use_and_the_keys_of_a_report() {
         writer.set_owner(&Owner { pid: 7, tid: 8, ..owner(State::Live, slot as u64) });
         writer.publish(9, &values, &[1, 10, 0, 0]);
     }
-    let mut snapshot = layout.snapshot(&words[..], 3_000_000_000).unwrap();
+    // The clock was set, or the machine suspended, since the start.
+    let unix_ns = 1_700_000_000_500_000_000;
+    let mut snapshot = layout.snapshot(&words[..], 3_000_000_000, unix_ns).unwrap();
     let json = snapshot.to_json();
     assert_eq!((&json["total"]["accepted"], &json["total"]["open_max"]), (&6.into(), &4.into()));
     assert_eq!(json["total"]["calls"]["read"]["time_ns"], 20);
@@ -63,6 +66,8 @@ fn a_snapshot_has_the_loops_in_use_and_the_keys_of_a_report() {
         (json["elapsed_s"].as_f64(), json["loops"].as_array().unwrap().len()),
         (Some(2.0), 2)
     );
+    let times = ["started_unix_s", "time_unix_s"].map(|key| json[key].as_f64());
+    assert_eq!(times, [Some(1_600_000_000.0), Some(1_700_000_000.5)]);
     assert!(json["total"].get("cpu_user_ns").is_none() && json["total"]["accept_rate"] == 3.0);
     snapshot.add_usage(|_| Some(Usage { user_ns: 5, ..Usage::default() }));
     assert_eq!(snapshot.to_json()["total"]["cpu_user_ns"], 10);
@@ -84,7 +89,8 @@ fn what_loops_share_is_as_the_last_publication_says() {
     publish(0, 7, 40);
     publish(1, 9, 3);
     publish(2, 8, 50);
-    let snapshot = Layout::read(&words[..], words.len()).unwrap().snapshot(&words[..], 0).unwrap();
+    let layout = Layout::read(&words[..], words.len()).unwrap();
+    let snapshot = layout.snapshot(&words[..], 0, 0).unwrap();
     let total = snapshot.total();
     let value = |name: &str| total.iter().find(|row| row.name == name).unwrap().value;
     let names = ["upstream_in_flight", "open_max", "accept_queue", "accepted"];
@@ -119,7 +125,7 @@ fn no_reader_sees_numbers_of_two_publications() {
                     let (mut seen, mut last) = (0, 0);
                     while seen < 2_000 {
                         // On one processor the writer may be stopped in the middle.
-                        let Ok(snapshot) = layout.snapshot(&words[..], 0) else {
+                        let Ok(snapshot) = layout.snapshot(&words[..], 0, 0) else {
                             thread::yield_now();
                             continue;
                         };
@@ -161,7 +167,7 @@ fn a_moved_slot_is_counted_once_and_the_sum_never_falls() {
         });
         let (mut seen, mut last) = (0, 0);
         while seen < 300 {
-            let Ok(snapshot) = layout.snapshot(&words[..], 0) else {
+            let Ok(snapshot) = layout.snapshot(&words[..], 0, 0) else {
                 thread::yield_now();
                 continue;
             };
@@ -180,16 +186,16 @@ fn a_slot_whose_writer_was_killed_is_busy_until_it_is_freed() {
     writer.set_owner(&owner(State::Live, 0));
     let first = layout.slot_at(0).unwrap();
     words[first].fetch_add(1, Ordering::Relaxed);
-    assert_eq!(layout.snapshot(&words[..], 0), Err(PageError::Busy));
+    assert_eq!(layout.snapshot(&words[..], 0, 0), Err(PageError::Busy));
     writer.free();
-    assert_eq!(layout.snapshot(&words[..], 0).unwrap().loops, []);
+    assert_eq!(layout.snapshot(&words[..], 0, 0).unwrap().loops, []);
 }
 
 #[test]
 fn what_is_no_page_is_an_error_and_never_a_panic() {
     let (layout, words) = page(2);
     let read = |words: &[AtomicU64]| {
-        Layout::read(words, words.len()).and_then(|layout| layout.snapshot(words, 0))
+        Layout::read(words, words.len()).and_then(|layout| layout.snapshot(words, 0, 0))
     };
     assert_eq!(read(&[]), Err(PageError::Foreign));
     assert_eq!(read(&words[1..]), Err(PageError::Foreign));

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weir_stats::live::open_connections;
 use weir_stats::{Counters, LoopReport};
 use weir_sys::fork::{self, EndedChild, ExitStatus};
 use weir_sys::namespace;
@@ -405,11 +406,7 @@ fn count_usage(counters: &mut Counters, usage: Usage) {
 
 /// Counts the connections that a killed child had open as closed: the kernel has closed them.
 fn count_lost(counters: &mut Counters) {
-    let Counters { accepted, closed, refused_excess, refused_stale, .. } = &*counters;
-    let Counters { refused_memory, departed, .. } = &*counters;
-    let ended = [closed, refused_excess, refused_stale, refused_memory, departed];
-    let ended = ended.map(|counter| counter.get());
-    let lost = accepted.get().saturating_sub(ended.iter().sum());
+    let lost = open_connections(counters);
     counters.closed.add(lost);
     counters.end_failed.add(lost);
 }
@@ -450,5 +447,40 @@ impl ChildHandle {
     /// Returns the descriptor that tells of messages: one that has hung up would do so for ever.
     fn watched_fd(&self) -> i32 {
         if self.has_hung_up { NO_FD } else { self.channel.as_raw_fd() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_stats::TABLE;
+
+    use super::*;
+
+    fn counters(named: &[(&str, u64)]) -> Counters {
+        let mut values = [0; TABLE.len()];
+        for (name, value) in named {
+            values[TABLE.iter().position(|row| row.name == *name).unwrap()] = *value;
+        }
+        Counters::from_values(&values)
+    }
+
+    #[test]
+    fn a_killed_child_leaves_no_connection_open() {
+        for (named, lost) in [
+            (&[("accepted", 5), ("closed", 2)][..], 3),
+            (&[("accepted", 5), ("refused_excess", 1), ("refused_stale", 1), ("departed", 1)], 2),
+            // Refused or left after they were begun: they are among those closed too.
+            (&[("accepted", 5), ("refused_stale", 2), ("turned_away", 2), ("closed", 1)], 4),
+            (&[("accepted", 5), ("refused_unfair", 1), ("end_unfair", 1), ("closed", 1)], 4),
+            (&[("accepted", 5), ("departed", 1), ("end_departed", 1), ("closed", 1)], 4),
+            (&[("accepted", 5), ("refused_client_connections", 1)], 4),
+            (&[("accepted", 5), ("refused_memory", 1)], 4),
+            (&[("accepted", 5), ("closed", 5)], 0),
+        ] {
+            let mut counters = counters(named);
+            count_lost(&mut counters);
+            let end_failed = counters.end_failed.get();
+            assert_eq!((open_connections(&counters), end_failed), (0, lost), "{named:?}");
+        }
     }
 }
