@@ -314,12 +314,13 @@ pub fn attempt(command: &mut Command) -> Attempt {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdout = Output::collect(child.stdout.take().unwrap());
     let mut stderr = Output::collect(child.stderr.take().unwrap());
-    let mut ended = None;
+    let (mut ended, mut ready) = (None, String::new());
     until("the server was ready", || {
         ended = child.try_wait().unwrap();
-        ended.is_some() || stdout.so_far().contains('\n')
+        let said = [stdout.so_far(), stderr.so_far()];
+        ready = said.iter().find_map(|said| ready_line(said)).unwrap_or_default().to_owned();
+        ended.is_some() || !ready.is_empty()
     });
-    let ready = stdout.so_far().lines().next().unwrap_or_default().to_owned();
     match ended {
         Some(status) if ready.is_empty() => {
             let (stdout, stderr) = (stdout.finish(), stderr.finish());
@@ -330,6 +331,13 @@ pub fn attempt(command: &mut Command) -> Attempt {
             Attempt::Serves(Server { child, addresses, ready, stdout, stderr, stats, dir })
         }
     }
+}
+
+/// Returns the ready line, without its newline. It is on standard output, or on standard error
+/// where the access log is on the other.
+fn ready_line(said: &str) -> Option<&str> {
+    let mut lines = said.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    lines.find(|line| line.starts_with("weir: serving "))
 }
 
 /// Copies a program, so that the copy can be started at once. By another process: a copy that this

@@ -19,16 +19,19 @@ pub(crate) struct CompressOptions {
     #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = values::size)]
     pub compress_cache: u64,
 
-    /// Files larger than this are not compressed on the fly
+    /// Files larger than this are not compressed on the fly, and neither are those for which
+    /// --compress-cache has no room in each loop
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = values::size)]
     pub compress_max: u64,
 }
 
 impl CompressOptions {
-    /// Returns what is compressed under a preset; `None` for nothing.
-    pub(crate) fn compression(&self, preset: &str) -> Option<CompressionOptions> {
+    /// Returns what is compressed under a preset; `None` for nothing. Without caching that is only
+    /// what was asked for, which the server says it does not do.
+    pub(crate) fn compression(&self, preset: &str, caching: bool) -> Option<CompressionOptions> {
         // The papers' servers send files as they are.
-        let is_on = self.compress.map_or(preset == PRESETS[0].name, |on| on == OnOff::On);
+        let is_usual = caching && preset == PRESETS[0].name;
+        let is_on = self.compress.map_or(is_usual, |on| on == OnOff::On);
         is_on.then_some(CompressionOptions {
             cache_bytes_max: self.compress_cache,
             // The share of this is fixed when it is known how many loops there are.

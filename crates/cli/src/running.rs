@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use weir_admin::{AdminListener, Lifecycle, SocketGuard};
 use weir_observe::OwnPage;
 use weir_server::{
-    Address, Config, ErrorLog, PASSED_ON_TO_NOBODY, Predecessor, Program, START_MAX, Server,
-    Signal, architecture, follow, readiness, stats,
+    Address, Config, ErrorLog, LogTarget, PASSED_ON_TO_NOBODY, Predecessor, Program, START_MAX,
+    Server, Signal, architecture, follow, readiness, stats,
 };
 
 use crate::manager::{self, Watchdog};
@@ -106,7 +106,9 @@ pub(crate) fn run(
     let how = how(config.arch.row(), config.mechanism.row());
     let bench_endpoints = config.bench_endpoints;
     let errors = config.errors.clone();
-    let gap = weir_server::sandbox_gap(&config);
+    let logs_to_stdout =
+        config.access_log.as_ref().is_some_and(|log| log.target == LogTarget::Stdout);
+    let gaps = [weir_server::sandbox_gap(&config), weir_server::compression_gap(&config)];
     let mut server = Server::start(config, predecessor).map_err(|error| error.to_string())?;
     let lifecycle = Lifecycle::default();
     let admin_url = admin.as_ref().map(|admin| admin.listener.url().to_owned());
@@ -119,7 +121,7 @@ pub(crate) fn run(
     };
     let loops = if loops == 1 { "1 loop".into() } else { format!("{loops} loops") };
     let status = format!("serving {what} on {} ({how}, {loops})", server.addresses());
-    announce(&format!("weir: {status}"));
+    announce(&status, logs_to_stdout);
     errors.info(&status);
     if let Some(url) = admin_url {
         say(&format!("the admin address is {url}"));
@@ -127,9 +129,7 @@ pub(crate) fn run(
     if bench_endpoints {
         say("--bench-endpoints is on: whoever can connect can make the server burn processor time");
     }
-    if let Some(gap) = gap {
-        say(&gap);
-    }
+    gaps.iter().flatten().for_each(|gap| say(gap));
     if is_first {
         manager::tell_ready(&status);
     } else {
@@ -184,10 +184,14 @@ fn how(architecture: &architecture::Row, mechanism: &readiness::Row) -> String {
     }
 }
 
-/// Prints the ready line. Errors are ignored: serving does not depend on a reader.
-fn announce(line: &str) {
+/// Prints the ready line; to standard error if what reads standard output reads the access log.
+/// Errors are ignored: serving does not depend on a reader.
+fn announce(status: &str, logs_to_stdout: bool) {
+    if logs_to_stdout {
+        return say(status);
+    }
     let mut out = std::io::stdout();
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    let _ = writeln!(out, "weir: {status}").and_then(|()| out.flush());
 }
 
 fn show(report: &stats::Report, json: Option<&Path>) {

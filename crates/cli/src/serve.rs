@@ -237,7 +237,7 @@ fn server_configuration(
     tables: &Tables,
 ) -> Result<Config, String> {
     let (strategy, types) = (strategy(&options)?, mime_types(&options)?);
-    let (content, fields) = (content_options(&options, strategy.output), fields(&options.header));
+    let (content, fields) = (content_options(&options, &strategy), fields(&options.header));
     let (cpus, error_pages) = (cpus(&options), own_pages(&types, &options)?);
     let (mechanism, mechanism_settings) = mechanism(&options)?;
     let (arch, arch_settings) = architecture(&options, &strategy)?;
@@ -516,7 +516,7 @@ fn strategy(options: &ServerOptions) -> Result<Strategy, String> {
     })
 }
 
-fn content_options(options: &ServerOptions, output: OutputPath) -> content::Options {
+fn content_options(options: &ServerOptions, strategy: &Strategy) -> content::Options {
     let all = [Precompressed::Br, Precompressed::Zst, Precompressed::Gz];
     let wanted = match &options.precompressed[..] {
         // The papers' servers send files as they are.
@@ -538,12 +538,12 @@ fn content_options(options: &ServerOptions, output: OutputPath) -> content::Opti
                 Precompressed::None => None,
             })
             .collect(),
-        compression: options.compression.compression(&options.preset),
+        compression: options.compression.compression(&options.preset, strategy.caching),
         mime: options.mime.clone(),
         charset: options.charset.clone(),
         cache_bytes_max: options.cache_size,
         open_files_max: options.open_files,
-        memory_file_bytes_max: match output {
+        memory_file_bytes_max: match strategy.output {
             OutputPath::Gather => options.sendfile_above,
             OutputPath::Cork => 0,
         },

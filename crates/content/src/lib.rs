@@ -27,7 +27,7 @@ mod variants;
 
 pub use cache::CacheCounts;
 pub use compression::{
-    CompressionOptions, CompressionTask, Compressor, Form, FormCounts, Level, SpareTime,
+    CompressionOptions, CompressionTask, Compressor, Form, FormCounts, Forms, Level, SpareTime,
     StartWorker,
 };
 pub use entry::{Content, Entry, OpenFile, Received};

@@ -18,7 +18,7 @@ pub struct Options {
     /// whenever a file is looked up; without caching, that is on every request.
     pub codings: Vec<Coding>,
     /// Compression on the fly of files without a precompressed variant; `None` for none. It takes
-    /// a cache, and a [`Compressor`](crate::Compressor).
+    /// a cache, and [`Forms`](crate::Forms).
     pub compression: Option<CompressionOptions>,
     /// Content types by extension, which take precedence over all others.
     pub mime: Vec<(String, String)>,

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use crate::cache::{Cache, CacheCounts, Cached};
 use crate::cold_error::ColdError;
-use crate::compression::forms::{Forms, Wanted};
-use crate::compression::{Compressor, FormCounts};
+use crate::compression::forms::{Missing, Wanted};
+use crate::compression::{FormCounts, Forms};
 use crate::entry::{Entry, OpenFile};
 use crate::fetch::{ColdCounts, Fetch};
 use crate::listing::{Listing, ListingCounts, Listings, Progress, Waiter};
@@ -126,14 +126,17 @@ impl Store {
         Ok(Store { resolver, scratch: Vec::new() })
     }
 
-    /// Lets files be compressed on the fly, as [`Options::compression`] says, by whoever carries
-    /// out the tasks of a compressor.
-    #[must_use]
-    pub fn compressed_by(mut self, compressor: &Arc<Compressor>) -> Store {
-        let options = self.resolver.options.compression.filter(|_| self.resolver.options.caching);
-        self.resolver.forms =
-            options.map(|options| Forms::new(Arc::clone(compressor), options.cache_bytes_max));
-        self
+    /// Lets files be compressed on the fly, as [`Options::compression`] says. `root`: a number that
+    /// no other store has which these forms are given to.
+    pub fn give_forms(&mut self, mut forms: Box<Forms>, root: usize) {
+        forms.set_root(root);
+        self.resolver.forms = Some(forms);
+    }
+
+    /// Takes the compressed forms out, for another store. Until they are given back, this one must
+    /// not be asked for a file.
+    pub fn take_forms(&mut self) -> Option<Box<Forms>> {
+        self.resolver.forms.take()
     }
 
     /// Finds the reply for a request.
@@ -187,9 +190,9 @@ impl Store {
         self.resolver.listings.counts
     }
 
-    /// Returns the counts of compressed forms since the store was opened.
+    /// Returns the counts of the compressed forms that the store has now.
     pub fn form_counts(&self) -> FormCounts {
-        self.resolver.forms.as_ref().map(Forms::counts).unwrap_or_default()
+        self.resolver.forms.as_deref().map(Forms::counts).unwrap_or_default()
     }
 
     /// Gives back at least `bytes` of what is kept in memory, or all of it: content and compressed
@@ -235,8 +238,8 @@ struct Resolver {
     types: MimeTypes,
     cache: Cache,
     listings: Listings,
-    /// Compressed forms; `None` if nothing is compressed on the fly.
-    forms: Option<Forms>,
+    /// Compressed forms; `None` if nothing is compressed on the fly, or another store has them.
+    forms: Option<Box<Forms>>,
     cold: ColdCounts,
     options: Options,
     waits: bool,
@@ -432,7 +435,7 @@ impl Resolver {
 /// compressed on the fly, or the file as it is.
 fn represent(
     resource: &Resource,
-    forms: &mut Option<Forms>,
+    forms: &mut Option<Box<Forms>>,
     key: &[u8],
     lookup: &Lookup<'_>,
     now: Now,
@@ -443,12 +446,17 @@ fn represent(
     let Some((plain, forms)) = plain.zip(forms.as_mut()) else { return resource.choose(lines) };
     let Some(preferred) = negotiate(lines, |_| true) else { return Arc::clone(plain) };
     let makes = lookup.compress == Compress::Make;
-    if let Some(form) = forms.get(Wanted { key, plain, makes, now }, preferred) {
-        return form;
-    }
+    let is_made = match forms.get(Wanted { key, plain, makes, now }, preferred) {
+        Ok(Some(form)) => return form,
+        Ok(None) => true,
+        Err(Missing) => false,
+    };
     // Until it is made, another that the client takes, if there is one.
     let known = |coding| coding != preferred && forms.peek(key, plain, coding).is_some();
     let other = negotiate(lines, known).and_then(|coding| forms.peek(key, plain, coding));
+    if other.is_none() && !is_made {
+        forms.count_missed();
+    }
     other.unwrap_or_else(|| Arc::clone(plain))
 }
 

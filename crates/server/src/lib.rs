@@ -36,7 +36,7 @@ pub use config::{
     Timeouts, Upstream, UpstreamAddress, UpstreamServer, UpstreamTimeouts, UserName,
 };
 pub use ipnet::IpNet;
-pub use limits::MEMORY_BYTES_MIN;
+pub use limits::{MEMORY_BYTES_MIN, compression_gap};
 pub use sandbox::gap as sandbox_gap;
 pub use server::{Server, Signal};
 pub use strategy::{OUTPUTS, OutputPath, OutputRow, PRESETS, Preset, Strategy};

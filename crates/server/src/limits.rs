@@ -84,11 +84,7 @@ fn attach_to_links(sockets: &mut [Socket]) -> Result<usize, String> {
 /// Divides the cache among the loops, and among the roots of each, and keeps max-conns below what
 /// RLIMIT_NOFILE allows; that limit is per process.
 pub(crate) fn fit(config: &mut Config, listeners: usize) {
-    let workers = config.workers.max(1) as u64;
-    let (loops, processes) = match config.arch {
-        ArchitectureName::Processes => (1, workers * pool_size::children(config) as u64),
-        _ => (workers, 1),
-    };
+    let (loops, processes) = parts(config);
     config.memory = memory_limit(config.memory);
     // Each root has a cache of its own.
     let roots = config.site_roots.len() as u64 + 1;
@@ -97,10 +93,8 @@ pub(crate) fn fit(config: &mut Config, listeners: usize) {
     content.caching = config.strategy.caching;
     content.waits = config.arch.waits_for_disks(&config.arch_settings);
     content.cache_bytes_max /= loops * processes * roots;
-    content.compression = content
-        .compression
-        .filter(|_| content.caching)
-        .map(|it| divided(it, loops * roots, processes));
+    content.compression =
+        content.compression.filter(|_| content.caching).map(|it| divided(it, loops, processes));
     // A quarter of the descriptors at most for files, so that a small limit still serves.
     let files_max = (content.open_files_max / processes).min(fds / 4);
     content.open_files_max = (files_max / (loops * roots)).max(1);
@@ -129,13 +123,62 @@ fn memory_limit(limit: MemoryLimit) -> MemoryLimit {
     }
 }
 
-/// Divides what is kept of compressed forms among processes, and among the stores of each. An
-/// eighth is for forms that no store has come for yet. A file is only compressed where its form has
-/// room.
-fn divided(options: CompressionOptions, stores: u64, processes: u64) -> CompressionOptions {
+/// Returns the number of loops of a process, and of processes that serve.
+fn parts(config: &Config) -> (u64, u64) {
+    let workers = config.workers.max(1) as u64;
+    match config.arch {
+        ArchitectureName::Processes => (1, workers * pool_size::children(config) as u64),
+        _ => (workers, 1),
+    }
+}
+
+/// Returns a sentence on what is not compressed though it should be; `None` if there is nothing.
+#[must_use]
+pub fn compression_gap(config: &Config) -> Option<String> {
+    let serves_files = config.root.is_some() || !config.site_roots.is_empty();
+    let wanted = config.content.compression.filter(|_| serves_files)?;
+    if !config.strategy.caching {
+        let why = "without --caching=on there is nowhere to keep what it makes";
+        return Some(format!("--compress=on compresses nothing: {why}"));
+    }
+    let (loops, processes) = parts(config);
+    let bytes_max = divided(wanted, loops, processes).file_bytes_max;
+    let each = match (loops, processes) {
+        (1, 1) => String::new(),
+        (loops, 1) => format!(" in each of {loops} loops"),
+        (_, processes) => format!(" in each of {processes} processes"),
+    };
+    (bytes_max < wanted.file_bytes_max).then(|| {
+        let why = format!("--compress-cache has no room for more{each}");
+        format!("files larger than {bytes_max} bytes are not compressed: {why}")
+    })
+}
+
+/// Divides what is kept of compressed forms among processes, and among the loops of each. An eighth
+/// is for forms that no loop has come for yet. A file is only compressed where its form has room.
+fn divided(options: CompressionOptions, loops: u64, processes: u64) -> CompressionOptions {
     let bytes_max = options.cache_bytes_max / processes;
     let unclaimed_bytes_max = bytes_max / 8;
-    let cache_bytes_max = (bytes_max - unclaimed_bytes_max) / stores;
+    let cache_bytes_max = (bytes_max - unclaimed_bytes_max) / loops;
     let file_bytes_max = options.file_bytes_max.min(unclaimed_bytes_max).min(cache_bytes_max);
     CompressionOptions { cache_bytes_max, unclaimed_bytes_max, file_bytes_max }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_compressed_where_each_loop_and_process_has_room_for_it() {
+        let options = CompressionOptions {
+            cache_bytes_max: 32 << 20,
+            unclaimed_bytes_max: 0,
+            file_bytes_max: 1 << 20,
+        };
+        let file_max = |loops, processes| divided(options, loops, processes).file_bytes_max;
+        assert_eq!((file_max(1, 1), file_max(16, 1)), (1 << 20, 1 << 20));
+        assert_eq!((file_max(64, 1), file_max(1, 128)), (448 << 10, 32 << 10));
+        let shares = divided(options, 16, 1);
+        assert_eq!(shares.unclaimed_bytes_max + 16 * shares.cache_bytes_max, 32 << 20);
+    }
 }

@@ -274,7 +274,7 @@ counters! {
     listing_part_rows_max Max "maximum number of entries and rows in one part",
     compressed_replies Sum "replies with a file's content compressed on the fly",
     compressed_saved_bytes Sum "bytes that these replies were shorter, before TLS",
-    compressed_missed Sum "replies with a file as it is because its compressed form was not ready",
+    compressed_missed Sum "requests for a file none of whose compressed forms was ready, 304s too",
     compressions Sum "compressed forms of files made on the fly",
     compressions_useless Sum "forms made on the fly that were not smaller than their file",
     compression_ns Sum "processor time that forms made on the fly took, nanoseconds",

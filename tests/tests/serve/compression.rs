@@ -6,7 +6,7 @@ use std::io::Read;
 use std::thread;
 
 use weir_tests::server::UNHURRIED;
-use weir_tests::wait::{TIMEOUT, until_within};
+use weir_tests::wait::{TIMEOUT, until, until_within};
 use weir_tests::{Reply, Root, Server, Setup, suite};
 
 use crate::WEIR;
@@ -226,6 +226,53 @@ fn compression_can_be_turned_off_and_is_off_for_the_papers_servers() {
     }
     let preset = ["--preset", "accept1", "--caching=on", "--compress=on"];
     compressed(&Server::start(WEIR, &preset, &root), "/a.html", "gzip", &file);
+}
+
+#[test]
+fn each_of_many_loops_has_room_for_a_large_file_however_many_roots_there_are() {
+    let (root, file) = (Root::new(), text(1, 600 << 10));
+    let names = ["one", "two", "three"];
+    let route = |name: &str| {
+        let of_route = root.path().join(name);
+        format!("[[route]]\npath = '/{name}'\nroot = '{}'\n", of_route.display())
+    };
+    let config = root.outside().join("weir.toml");
+    fs::write(&config, names.map(route).concat()).unwrap();
+    root.write("a.html", &file);
+    for name in names {
+        root.write(&format!("{name}/{name}/a.html"), &file);
+    }
+    let options = ["--workers", "16", "--config", config.to_str().unwrap()];
+    let server = Server::start(WEIR, &[&UNHURRIED[..], &options].concat(), &root);
+    for target in ["/a.html", "/one/a.html", "/two/a.html", "/three/a.html"] {
+        compressed(&server, target, "gzip", &file);
+    }
+    let said = server.stop_cleanly().stderr;
+    assert!(!said.contains("--compress"), "{said}");
+}
+
+#[test]
+fn what_is_not_compressed_though_it_should_be_is_said_at_the_start() {
+    let root = Root::with_hello();
+    let of_loop = ["--compress-cache", "800k", "--workers", "1"];
+    let of_processes = ["--arch", "processes", "--workers", "2", "--compress-cache", "32M"];
+    let of_preset = ["--preset", "accept1", "--compress=on"];
+    for (options, says) in [
+        (&of_loop[..], "files larger than 102400 bytes are not compressed: --compress-cache"),
+        (&of_processes[..], "files larger than 131072 bytes are not compressed: "),
+        (&of_preset[..], "--compress=on compresses nothing: without --caching=on "),
+    ] {
+        let server = Server::start(WEIR, options, &root);
+        until("it is said", || server.stderr_so_far().contains(says));
+        server.stop_cleanly();
+    }
+    let with_caching = [&of_preset[..], &["--caching=on", "--workers", "2"]].concat();
+    let others =
+        [&["--workers", "2"][..], &["--preset", "accept1"], &["--caching=off"], &with_caching[..]];
+    for options in others {
+        let said = Server::start(WEIR, options, &root).stop_cleanly().stderr;
+        assert!(!said.contains("--compress"), "{options:?}: {said}");
+    }
 }
 
 #[test]

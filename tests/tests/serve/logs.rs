@@ -1,5 +1,5 @@
-//! The access log: whose requests, its own formats, the system's logger and journald, identifiers
-//! of requests, and what fail2ban makes of it.
+//! The access log: whose requests, its own formats, standard output, the system's logger and
+//! journald, identifiers of requests, and what fail2ban makes of it.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -10,11 +10,13 @@ use std::process::Command;
 
 use rustix::fs::OFlags;
 use rustix::process::Signal;
+use serde_json::Value;
 use weir_tests::server::run;
 use weir_tests::wait::{TIMEOUT, until};
 use weir_tests::{Origin, Root, Server, Setup, suite};
 
 use crate::WEIR;
+use crate::succession::upgrade;
 
 suite! {
     every_architecture_at_once:
@@ -101,8 +103,7 @@ fn a_wrong_format_is_refused_in_a_sentence() {
 /// socket is sent.
 fn sent_to(root: &Root, prefix: &str, agent: &[u8]) -> String {
     let path = root.outside().join("socket");
-    let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let socket = logger(&path);
     let target = format!("{prefix}:{}", path.display());
     let server = Server::start(WEIR, &["--access-log", &target], root);
     let mut client = server.connect();
@@ -112,9 +113,59 @@ fn sent_to(root: &Root, prefix: &str, agent: &[u8]) -> String {
     let stats = server.stop_cleanly().stats();
     assert_eq!(stats["total"]["log_lines"].as_u64(), Some(1), "{stats}");
     assert_eq!(stats["total"]["log_lines_lost"].as_u64(), Some(0), "{stats}");
+    received(&socket)
+}
+
+/// Binds the socket of a logger.
+fn logger(path: &Path) -> UnixDatagram {
+    let socket = UnixDatagram::bind(path).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    socket
+}
+
+/// Returns the next message that a logger is sent.
+fn received(socket: &UnixDatagram) -> String {
     let mut datagram = vec![0; 1 << 20];
     let len = socket.recv(&mut datagram).unwrap();
     String::from_utf8(datagram[..len].to_vec()).unwrap()
+}
+
+#[test]
+fn a_logger_that_was_started_anew_gets_the_next_line() {
+    for prefix in ["syslog", "journald"] {
+        let root = Root::with_hello();
+        let path = root.outside().join("socket");
+        let first = logger(&path);
+        let target = format!("{prefix}:{}", path.display());
+        let server = Server::start(WEIR, &["--access-log", &target], &root);
+        server.get("/hello.txt?first");
+        assert!(received(&first).contains("?first"), "{prefix}");
+        drop(first);
+        fs::remove_file(&path).unwrap();
+        let second = logger(&path);
+        server.get("/hello.txt?second");
+        assert!(received(&second).contains("?second"), "{prefix}");
+        let stats = server.stop_cleanly().stats();
+        assert_eq!(stats["total"]["log_lines_lost"].as_u64(), Some(0), "{prefix}: {stats}");
+    }
+}
+
+#[test]
+fn standard_output_has_the_lines_of_its_log_alone() {
+    let root = Root::with_hello();
+    let options = ["--workers", "1", "--access-log", "-", "--log-format", "json"];
+    let server = Server::start(WEIR, &options, &root);
+    server.get("/hello.txt?first");
+    upgrade(&server, 0);
+    server.get("/hello.txt?second");
+    let stopped = server.stop();
+    assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
+    let line = |text: &str| serde_json::from_str::<Value>(text).expect(text);
+    let lines: Vec<Value> = stopped.stdout.lines().map(line).collect();
+    assert_eq!(lines.len(), 2, "{}", stopped.stdout);
+    // Each of the two servers says so.
+    let ready = stopped.stderr.lines().filter(|line| line.starts_with("weir: serving "));
+    assert_eq!(ready.count(), 2, "{}", stopped.stderr);
 }
 
 #[test]

@@ -631,3 +631,22 @@ fn the_units_are_understood_and_confine_the_server() {
     let judged = analyze(&bounds, &unit("weir.service")).unwrap();
     assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stdout));
 }
+
+/// Returns the files below a folder.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    paths.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn no_command_that_a_page_or_a_unit_names_needs_a_new_systemd() {
+    for folder in ["../contrib", "../docs"] {
+        let files = files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
+        assert!(!files.is_empty());
+        for file in files {
+            // Before systemd 252 only `--kill-who` is known, and later ones know both.
+            let text = fs::read(&file).unwrap();
+            assert!(!String::from_utf8_lossy(&text).contains("--kill-whom"), "{}", file.display());
+        }
+    }
+}

@@ -1,7 +1,7 @@
-//! The compressed forms that a store keeps, in bounded memory, and the request for those missing.
+//! The compressed forms that a loop keeps, in bounded memory, and the request for those missing.
 //!
-//! A form is kept under the key of its path and its coding, and stands for the version of the file
-//! that it was made from: when the file has changed, it is asked for anew.
+//! A form is kept under its root, the key of its path and its coding, and stands for the version of
+//! the file that it was made from: when the file has changed, it is asked for anew.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,16 +29,16 @@ const TYPICAL_BYTES: u64 = 4096;
 /// Approximate overhead of a table slot besides key and value, bytes.
 const SLOT_BYTES: usize = 64;
 
-/// Counts of the forms of a store.
+/// Counts of the forms of a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FormCounts {
-    /// Forms made, each counted by the store that has it first.
+    /// Forms made, each counted by the loop that has it first.
     pub made: u64,
     /// Of these, those that were not smaller than their file.
     pub useless: u64,
     /// Processor time that they took, nanoseconds.
     pub spent_ns: u64,
-    /// Requests answered with the file because its form was not made yet.
+    /// Requests for a file of which no form that the client takes was made yet.
     pub missed: u64,
     /// Size of those kept now, bytes.
     pub held_bytes: u64,
@@ -68,18 +68,25 @@ pub(crate) struct Wanted<'a> {
     pub(crate) now: Now,
 }
 
-/// The forms of a store.
-pub(crate) struct Forms {
+/// A form that is not made yet.
+#[derive(Debug)]
+pub(crate) struct Missing;
+
+/// The forms of a loop: of files below all of its roots, one of which is looked at at a time.
+pub struct Forms {
     compressor: Arc<Compressor>,
     kept: Bounded<Box<[u8]>, Kept, Weigher>,
+    /// Number of the root that is looked at.
+    root: usize,
     /// Buffer for keys.
     key: Vec<u8>,
     counts: FormCounts,
 }
 
 impl Forms {
-    /// Creates a place for up to `bytes_max` bytes of forms.
-    pub(crate) fn new(compressor: Arc<Compressor>, bytes_max: u64) -> Forms {
+    /// Creates a place for up to `bytes_max` bytes of forms, made by whoever carries out the tasks
+    /// of a compressor.
+    pub fn new(compressor: Arc<Compressor>, bytes_max: u64) -> Forms {
         let items = usize::try_from(bytes_max / TYPICAL_BYTES).unwrap_or(usize::MAX);
         let kept = Bounded::with(
             items.clamp(64, 1 << 16),
@@ -88,20 +95,33 @@ impl Forms {
             DefaultHashBuilder::default(),
             Default::default(),
         );
-        Forms { compressor, kept, key: Vec::new(), counts: FormCounts::default() }
+        Forms { compressor, kept, root: 0, key: Vec::new(), counts: FormCounts::default() }
     }
 
-    /// Returns the form of a file in a coding, if there is one and it is smaller.
-    pub(crate) fn get(&mut self, wanted: Wanted<'_>, coding: Coding) -> Option<Arc<Entry>> {
+    /// Looks at the files below another root from now on.
+    pub(crate) fn set_root(&mut self, root: usize) {
+        self.root = root;
+    }
+
+    /// Returns the form of a file in a coding, if it is smaller.
+    ///
+    /// # Errors
+    /// It is not made yet.
+    pub(crate) fn get(
+        &mut self,
+        wanted: Wanted<'_>,
+        coding: Coding,
+    ) -> Result<Option<Arc<Entry>>, Missing> {
         let id = FormId::of(wanted.plain.status(), coding);
         self.key.clear();
+        self.key.extend_from_slice(&self.root.to_ne_bytes());
         self.key.extend_from_slice(wanted.key);
         // No path has a NUL.
         self.key.extend_from_slice(&[0, coding as u8]);
         let kept = self.kept.get(&self.key[..]);
         let found = kept.filter(|kept| kept.id == id && kept.is_for(wanted.plain));
         match found {
-            Some(kept) if !kept.may_be_better(wanted) => kept.entry.clone(),
+            Some(kept) if !kept.may_be_better(wanted) => Ok(kept.entry.clone()),
             found => {
                 let old = found.cloned();
                 self.ask(id, old, wanted)
@@ -111,10 +131,15 @@ impl Forms {
 
     /// Returns a form if there is one, without asking for it.
     pub(crate) fn peek(&self, key: &[u8], plain: &Entry, coding: Coding) -> Option<Arc<Entry>> {
-        let key = [key, &[0, coding as u8]].concat();
+        let key = [&self.root.to_ne_bytes()[..], key, &[0, coding as u8]].concat();
         let kept = self.kept.peek(&key[..])?;
         let is_current = kept.id == FormId::of(plain.status(), coding) && kept.is_for(plain);
         kept.entry.clone().filter(|_| is_current)
+    }
+
+    /// Counts a request that gets its file as it is, because no form is made yet.
+    pub(crate) fn count_missed(&mut self) {
+        self.counts.missed += 1;
     }
 
     /// Drops forms of at least `bytes`, the least useful first, or all.
@@ -135,26 +160,24 @@ impl Forms {
     }
 
     /// Asks for a form, or for one that is better than `old`, under the present key.
-    fn ask(&mut self, id: FormId, old: Option<Kept>, wanted: Wanted<'_>) -> Option<Arc<Entry>> {
+    fn ask(
+        &mut self,
+        id: FormId,
+        old: Option<Kept>,
+        wanted: Wanted<'_>,
+    ) -> Result<Option<Arc<Entry>>, Missing> {
         let beyond = old.as_ref().map(|old| old.form.level);
         let makes = wanted.makes && old.as_ref().is_none_or(|old| old.makes_better);
         let now_ns = wanted.now.monotonic_ns;
         if let Some(form) = self.compressor.ask(id, beyond, wanted.plain, makes) {
-            return self.keep(id, form, wanted);
+            return Ok(self.keep(id, form, wanted));
         }
-        match old {
-            Some(old) => {
-                let better_from_ns = now_ns + BETTER_LATER_NS;
-                let entry = old.entry.clone();
-                let kept = Kept { better_from_ns, makes_better: true, ..old };
-                self.kept.insert(self.key[..].into(), kept);
-                entry
-            }
-            None => {
-                self.counts.missed += 1;
-                None
-            }
-        }
+        let old = old.ok_or(Missing)?;
+        let better_from_ns = now_ns + BETTER_LATER_NS;
+        let entry = old.entry.clone();
+        let kept = Kept { better_from_ns, makes_better: true, ..old };
+        self.kept.insert(self.key[..].into(), kept);
+        Ok(entry)
     }
 
     fn keep(&mut self, id: FormId, form: Arc<Form>, wanted: Wanted<'_>) -> Option<Arc<Entry>> {
@@ -235,7 +258,11 @@ mod tests {
         }
 
         fn get(&self, forms: &mut Forms, key: &[u8], plain: &Arc<Entry>) -> Option<Arc<Entry>> {
-            forms.get(Wanted { key, plain, makes: true, now: self.now }, Coding::Gzip)
+            let found = forms.get(Wanted { key, plain, makes: true, now: self.now }, Coding::Gzip);
+            found.unwrap_or_else(|Missing| {
+                forms.count_missed();
+                None
+            })
         }
 
         /// Makes what waits to be made; returns how many.
@@ -271,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_share_what_is_made() {
+    fn loops_share_what_is_made() {
         let (bench, plain) = (Bench::new(), entry_of(&[b'a'; 5000]));
         let (mut one, mut other) = (bench.forms(1 << 20), bench.forms(1 << 20));
         assert!(bench.get(&mut one, b"a", &plain).is_none());
@@ -319,11 +346,11 @@ mod tests {
         let (bench, plain) = (Bench::new(), entry_of(&[b'a'; 5000]));
         let mut forms = bench.forms(1 << 20);
         let wanted = Wanted { key: b"a", plain: &plain, makes: false, now: bench.now };
-        assert!(forms.get(wanted, Coding::Gzip).is_none());
+        assert!(forms.get(wanted, Coding::Gzip).is_err());
         assert_eq!(bench.work(Level::Fast), 0);
         bench.get(&mut forms, b"a", &plain);
         bench.work(Level::Fast);
-        assert!(forms.get(wanted, Coding::Gzip).is_some());
+        assert!(forms.get(wanted, Coding::Gzip).unwrap().is_some());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir_content::{
-    CacheCounts, ColdCounts, Compressor, FormCounts, ListingCounts, Options, Store,
+    CacheCounts, ColdCounts, Compressor, FormCounts, Forms, ListingCounts, Options, Store,
 };
 use weir_stats::Counters;
 
@@ -16,6 +16,9 @@ use crate::config::{Config, Error, SiteRoot};
 pub(crate) struct Stores {
     main: Option<Store>,
     of_sites: Vec<Store>,
+    /// Number of the root whose store has the compressed forms of all of them; `None` if nothing is
+    /// compressed on the fly.
+    forms_at: Option<usize>,
 }
 
 impl Stores {
@@ -28,12 +31,8 @@ impl Stores {
         compressor: Option<&Arc<Compressor>>,
     ) -> Result<Self, Error> {
         let open = |path: &Path, options| {
-            let store = Store::open(path, options)
-                .map_err(|error| Error(format!("cannot serve {}: {error}", path.display())))?;
-            Ok(match compressor {
-                Some(compressor) => store.compressed_by(compressor),
-                None => store,
-            })
+            Store::open(path, options)
+                .map_err(|error| Error(format!("cannot serve {}: {error}", path.display())))
         };
         let of_site = |root: &SiteRoot| {
             let (index, listing) = (root.index.clone(), root.listing);
@@ -41,12 +40,43 @@ impl Stores {
         };
         let of_sites = config.site_roots.iter().map(of_site).collect::<Result<_, _>>()?;
         let main = config.root.as_ref().map(|root| open(root, config.content.clone()));
-        Ok(Self { main: main.transpose()?, of_sites })
+        let mut stores = Self { main: main.transpose()?, of_sites, forms_at: None };
+        let compression = config.content.compression.filter(|_| config.content.caching);
+        if let Some((compressor, options)) = compressor.zip(compression) {
+            let forms = Forms::new(Arc::clone(compressor), options.cache_bytes_max);
+            let first = usize::from(stores.main.is_none());
+            stores.give_forms(Box::new(forms), first);
+        }
+        Ok(stores)
     }
 
     /// Returns the store of a root: 0 is that of the server; `None` if there is no such root.
     #[inline]
     pub(crate) fn of(&mut self, root: usize) -> Option<&mut Store> {
+        if self.forms_at.is_some_and(|at| at != root) {
+            self.move_forms(root);
+        }
+        self.at(root)
+    }
+
+    /// Has the compressed forms go to the store that is used: all share the memory for them.
+    fn move_forms(&mut self, root: usize) {
+        if self.at(root).is_some()
+            && let Some(at) = self.forms_at
+            && let Some(forms) = self.at(at).and_then(Store::take_forms)
+        {
+            self.give_forms(forms, root);
+        }
+    }
+
+    fn give_forms(&mut self, forms: Box<Forms>, root: usize) {
+        if let Some(store) = self.at(root) {
+            store.give_forms(forms, root);
+            self.forms_at = Some(root);
+        }
+    }
+
+    fn at(&mut self, root: usize) -> Option<&mut Store> {
         match root.checked_sub(1) {
             Some(index) => self.of_sites.get_mut(index),
             None => self.main.as_mut(),

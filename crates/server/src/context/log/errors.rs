@@ -115,20 +115,10 @@ impl Writer {
         let Err(error) = write(&mut self.sink, entry) else { return };
         self.lost += 1;
         self.complain(&error);
-        if self.sink.is_socket()
-            && let Ok(again) = open(&self.log)
-        {
-            // The logger was started anew, perhaps.
-            self.sink = again;
-            if write(&mut self.sink, entry).is_ok() {
-                self.lost -= 1;
-            }
-        }
     }
 
     fn reopen(&mut self) -> io::Result<()> {
-        self.sink = Sink::open(&self.log.options().target)?;
-        Ok(())
+        self.sink.reopen(&self.log.options().target)
     }
 
     /// Tells the terminal, since the log itself cannot be told, once per second at most.
@@ -144,17 +134,17 @@ impl Writer {
 fn write(sink: &mut Sink, entry: &LogEntry) -> io::Result<()> {
     let mut out = Vec::new();
     match sink {
-        Sink::Stream(stream) => {
+        Sink::Stream(lines) => {
             write_line(&mut out, entry);
-            stream.write_all(&out).and_then(|()| stream.flush())
+            lines.write(&out).1
         }
-        Sink::Syslog { socket, host } => {
+        Sink::Syslog { logger, host } => {
             write_syslog(&mut out, entry, host);
-            socket.send(&out).map(drop)
+            logger.send(&out)
         }
-        Sink::Journal(socket) => {
+        Sink::Journal(logger) => {
             write_journal(&mut out, entry);
-            socket.send(&out).map(drop)
+            logger.send(&out)
         }
     }
 }

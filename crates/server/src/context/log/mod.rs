@@ -213,7 +213,7 @@ pub(crate) fn check(target: &LogTarget) -> io::Result<()> {
 
 /// Tries whether the log can be opened again by the processes that write it.
 pub(crate) fn try_to_reopen(target: &LogTarget) -> Reopened {
-    Sink::open(target).map(drop).map_err(|error| goes_on(ACCESS, &error))
+    Sink::try_to_reopen(target).map_err(|error| goes_on(ACCESS, &error))
 }
 
 /// Has a log opened again; `ask` asks its writer, or returns false if that is stuck. Returns a wait
@@ -281,8 +281,7 @@ impl Writer {
     }
 
     fn reopen(&mut self) -> io::Result<()> {
-        self.sink = Sink::open(&self.target)?;
-        Ok(())
+        self.sink.reopen(&self.target)
     }
 
     fn write(&mut self, lines: &[u8], count: u64) {
@@ -292,12 +291,6 @@ impl Writer {
         let Err(error) = outcome else { return };
         self.lost.fetch_add(lost, Ordering::Relaxed);
         self.tell(&format!("access-log lines lost: {error}"));
-        if self.sink.is_socket()
-            && let Ok(again) = Sink::open(&self.target)
-        {
-            // The logger was started anew, perhaps.
-            self.sink = again;
-        }
     }
 
     fn tell(&mut self, message: &str) {
