@@ -22,9 +22,13 @@ impl FromStr for Limit {
     /// Parses an accept-limit; zero means no bound, as in the papers' `--accept-count 0`.
     fn from_str(text: &str) -> Result<Self, &'static str> {
         match text.to_ascii_lowercase().as_str() {
-            "inf" | "0" => Ok(Self::Inf),
+            "inf" => Ok(Self::Inf),
             "auto" => Ok(Self::Auto),
-            number => number.parse().map(Self::Count).map_err(|_| NOT_A_LIMIT),
+            number => match number.parse::<u64>() {
+                Ok(0) => Ok(Self::Inf),
+                Ok(count) => Ok(Self::Count(count)),
+                Err(_) => Err(NOT_A_LIMIT),
+            },
         }
     }
 }
@@ -48,6 +52,7 @@ mod tests {
         assert_eq!("inf".parse(), Ok(Limit::Inf));
         assert_eq!("Inf".parse(), Ok(Limit::Inf));
         assert_eq!("0".parse(), Ok(Limit::Inf));
+        assert_eq!("00".parse(), Ok(Limit::Inf));
         assert_eq!("25".parse(), Ok(Limit::Count(25)));
         assert_eq!("auto".parse(), Ok(Limit::Auto));
         assert_eq!("-1".parse::<Limit>(), Err(NOT_A_LIMIT));

@@ -178,10 +178,10 @@ mod tests {
     fn read(file: &str, line: &[&str]) -> Result<Merged, String> {
         let matches = Cli::command().try_get_matches_from(line).unwrap();
         let table = document::parse(file).unwrap();
-        let given = matches.subcommand_matches("serve").unwrap();
+        let (name, given) = matches.subcommand().unwrap();
         let source = Source { path: Path::new("f"), text: file };
         let is_given = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
-        settings(table.get_ref(), source, &subcommand("serve"), &is_given)
+        settings(table.get_ref(), source, &subcommand(name), &is_given)
     }
 
     fn merged(file: &str, line: &[&str]) -> Result<Vec<String>, String> {
@@ -243,9 +243,23 @@ mod tests {
             ("[[route]]\nset-header = ['A: b', 'Date: c']", "line 2, column 23: invalid value"),
             ("site = ['a', {hosts = 'a'}]", "line 1, column 9: 'site' is tables, or texts"),
             ("route = ['/a=b', {path = '/'}]", "line 1, column 10: 'route' is tables, or texts"),
+            ("[site]\nhosts = 'a'", "line 1, column 1: 'site' is written as tables: [[site]]"),
+            ("site = 'a'", "line 1, column 8: 'site' is written as tables: [[site]]"),
+            ("[upstream]\nname = 'a'", "'upstream' is written as tables: [[upstream]]"),
+            ("[route]\npath = '/'", "'route' is written as tables: [[route]]"),
+            ("[[sites]]\nhosts = 'a'", "there is no option 'sites': did you mean 'site'?"),
+            ("roots = 'a'", "line 1, column 1: there is no option 'roots': did you mean 'root'?"),
         ] {
             let error = read(file, &["weir", "serve"]).err().unwrap_or_default();
             assert!(error.contains(says), "{file:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_only_serve_has_is_told_as_its_key_in_a_file_of_a_proxy() {
+        for file in ["root = 'a'", "[[site]]", "[[upstream]]\nname = 'a'", "route = '/=a'"] {
+            let error = read(file, &["weir", "proxy", "unix:a"]).err().unwrap_or_default();
+            assert!(error.contains("is a key of `weir serve`"), "{file:?}: {error}");
         }
     }
 
@@ -285,9 +299,67 @@ mod tests {
                 "3"
             ]
         );
-        let wrong = by_environment(&["weir", "serve"], &[("WEIR_MAX_CONNS", "no")]);
-        let error = wrong.err().unwrap_or_default();
-        assert!(error.starts_with("WEIR_MAX_CONNS: invalid value 'no'"), "{error}");
+        for (variable, value, says) in [
+            ("WEIR_MAX_CONNS", "no", "WEIR_MAX_CONNS: invalid value 'no'"),
+            ("WEIR_HEADER", "X-Base: https://h/x", "WEIR_HEADER: nothing is left behind 'X-Base:'"),
+        ] {
+            let wrong = by_environment(&["weir", "serve"], &[(variable, value)]);
+            let error = wrong.err().unwrap_or_default();
+            assert!(error.starts_with(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_list_in_the_environment_that_has_nothing_leaves_that_of_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("weir.toml");
+        std::fs::write(&file, "listen = '127.0.0.1:1'\nheader = 'X: a'\n").unwrap();
+        let environment =
+            [("WEIR_CONFIG", file.to_str().unwrap()), ("WEIR_LISTEN", ""), ("WEIR_HEADER", " ")];
+        let merged = by_environment(&["weir", "serve"], &environment).unwrap();
+        assert_eq!(merged.args[2..], ["--header=X: a", "--listen=127.0.0.1:1"]);
+    }
+
+    /// Returns what is shown of a file with a command line.
+    fn shown_of(file: &Path, line: &[&str]) -> String {
+        let print = ["--print-config", "--config", file.to_str().unwrap()];
+        let line = [line, &print].concat();
+        let matches = Cli::command().try_get_matches_from(&line).unwrap();
+        let merged = by_environment(&line, &[("WEIR_MAX_BODY", "1M")]).unwrap();
+        shown(&merged, &matches).unwrap()
+    }
+
+    #[test]
+    fn options_beside_tables_of_their_name_are_shown_as_such() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("weir.toml");
+        let text = "upstream-ca = 'ca.pem'\n[[upstream]]\nname = 'app'\nservers = 'unix:a'\n\
+                    [[route]]\npath = '/app'\nupstream = 'app'\n";
+        std::fs::write(&file, text).unwrap();
+        // A directory whose name is a number.
+        let line = "weir serve 2024 --upstream more=unix:b,unix:c --route h.example/x=more \
+                    --route /f=files";
+        let first = shown_of(&file, &line.split(' ').collect::<Vec<_>>());
+        assert!(first.contains("# upstream = \"more=unix:b,unix:c\"  # command line"), "{first}");
+        std::fs::write(&file, &first).unwrap();
+        let second = shown_of(&file, &["weir", "serve"]);
+        let values = |text: &str| text.parse::<toml::Table>().unwrap();
+        assert_eq!(values(&first), values(&second));
+        let merged = read(&first, &["weir", "serve"]).unwrap();
+        assert!(merged.args.contains(&"2024".into()), "{:?}", merged.args);
+        let upstreams = merged.tables.upstreams.iter().map(|upstream| {
+            let servers = upstream.servers.iter().map(|server| server.value.as_str());
+            (upstream.name.value.as_str(), servers.collect::<Vec<_>>())
+        });
+        let upstreams: Vec<(&str, Vec<&str>)> = upstreams.collect();
+        assert_eq!(upstreams, [("more", vec!["unix:b", "unix:c"]), ("app", vec!["unix:a"])]);
+        let routes = merged.tables.routes.iter().map(|route| route.keys::<RouteKeys>().unwrap());
+        let routes: Vec<_> = routes.map(|keys| (keys.host, keys.path.unwrap())).collect();
+        let route = |host: Option<&str>, path: &str| (host.map(str::to_owned), path.to_owned());
+        assert_eq!(
+            routes,
+            [route(Some("h.example"), "/x"), route(None, "/f"), route(None, "/app")]
+        );
     }
 
     #[test]
@@ -297,13 +369,8 @@ mod tests {
         let text = "listen = ['127.0.0.1:1', '127.0.0.1:2']\nlisting = true\n\
                     header = 'X: \"a\"'\n[[upstream]]\nname = 'app'\nservers = 'unix:a'\n";
         std::fs::write(&file, text).unwrap();
-        let shown_of = |path: &str| {
-            let line = ["weir", "serve", "dir", "--print-config", "--config", path];
-            let matches = Cli::command().try_get_matches_from(line).unwrap();
-            let merged = by_environment(&line, &[("WEIR_MAX_BODY", "1M")]).unwrap();
-            shown(&merged, &matches).unwrap()
-        };
-        let first = shown_of(file.to_str().unwrap());
+        let line = ["weir", "serve", "dir"];
+        let first = shown_of(&file, &line);
         for line in [
             "root = \"dir\"  # command line",
             "listen = [\"127.0.0.1:1\", \"127.0.0.1:2\"]  # file",
@@ -315,7 +382,7 @@ mod tests {
             assert!(first.lines().any(|each| each == line), "{line}: {first}");
         }
         std::fs::write(&file, &first).unwrap();
-        let second = shown_of(file.to_str().unwrap());
+        let second = shown_of(&file, &line);
         let values = |text: &str| -> Vec<String> {
             let before = |line: &str| line.split("  # ").next().unwrap_or_default().to_owned();
             text.lines().map(before).collect()
@@ -338,6 +405,8 @@ mod tests {
         assert_eq!(trusts("--upstream-ca=ca.pem", "upstream-insecure = true"), (false, true));
         assert_eq!(trusts("--upstream-ca=ca.pem", "upstream-insecure = false"), (true, false));
         assert_eq!(trusts("--upstream-insecure", "queue-target = '1s'"), (false, true));
+        let both = "upstream-ca = 'ca.pem'\nupstream-insecure = false";
+        assert_eq!(trusts("--upstream-insecure", both), (true, false));
     }
 
     #[test]

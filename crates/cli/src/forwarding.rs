@@ -102,8 +102,8 @@ impl Forwarding {
     /// Checks that the options of TLS are for a server that speaks it, and fit the others.
     fn checked(self, each: &UpstreamOptions) -> Result<Self, String> {
         let has_tls = self.upstreams.iter().any(Upstream::has_tls);
-        if let Some(option) = each.first_of_tls().filter(|_| !has_tls) {
-            return Err(format!("{option} is for servers with https://, and there are none"));
+        if let Some(option) = each.of_tls().next().filter(|_| !has_tls) {
+            return Err(lacks_tls(option));
         }
         let mut both =
             self.upstreams.iter().filter(|each| each.has_tls() && each.proxy_protocol.is_some());
@@ -136,14 +136,24 @@ impl Forwarding {
     }
 }
 
-/// Returns the upstream of a table, which has the common options but for its own.
+/// Returns the upstream of a table, which has the common options but for its own. The common ones
+/// of TLS may be for other upstreams; its own are for this one.
 fn upstream_of_table(table: &UpstreamTable, common: &UpstreamOptions) -> Result<Upstream, String> {
     let options = table.options(common)?;
-    let servers = table
-        .servers
-        .iter()
-        .map(|placed| url::server(&placed.value, &options).map_err(|why| placed.wrong(&why)));
-    Ok(with_servers(&table.name.value, servers.collect::<Result<_, _>>()?, &options))
+    let servers = table.servers.iter().map(|placed| {
+        url::server(&placed.value, &options).map_err(|why| table.wrong(placed, &why))
+    });
+    let made = with_servers(&table.name.value, servers.collect::<Result<_, _>>()?, &options);
+    let own_of_tls = options.of_tls().find(|option| table.has(option));
+    match own_of_tls.filter(|_| !made.has_tls()) {
+        Some(option) => Err(table.wrong(&table.name, &lacks_tls(option))),
+        None => Ok(made),
+    }
+}
+
+/// Says that an option of TLS is given where no server speaks it.
+fn lacks_tls(option: &str) -> String {
+    format!("--{option} is for servers with https://, and there are none")
 }
 
 fn upstream<'a>(

@@ -311,9 +311,10 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub keepalive_requests: Option<u32>,
 
-    /// Requests with a body larger than this are refused
-    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = values::size)]
-    pub max_body: u64,
+    /// Requests with a body larger than this are refused, forwarded ones too where it is given
+    /// [default: 1M, and any size for those that are forwarded]
+    #[arg(long, value_name = "BYTES", value_parser = values::size)]
+    pub max_body: Option<u64>,
 
     /// The answer to a request for a host that no site has: that of the default site, or a status
     #[arg(long, value_name = "ANSWER", default_value = "default")]

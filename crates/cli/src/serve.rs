@@ -36,6 +36,10 @@ use crate::{Cli, Task, one_sentence};
 const SOME_URL: &str = "http://127.0.0.1:80";
 const SOME_TLS_URL: &str = "https://127.0.0.1:443";
 
+/// Maximum size of the body of a request that is not forwarded where `--max-body` is not given,
+/// bytes.
+const BODY_BYTES_MAX: u64 = 1 << 20;
+
 /// Serves until told to stop.
 ///
 /// # Errors
@@ -164,7 +168,7 @@ fn checked(
 /// for such upstreams alone.
 fn choose_stand_in(args: &mut [OsString]) {
     let Ok(Cli { task: Task::Proxy(options) }) = Cli::try_parse_from(&*args) else { return };
-    let is_for_tls = options.forward.each.first_of_tls().is_some();
+    let is_for_tls = options.forward.each.of_tls().next().is_some();
     if let Some(url) = args.last_mut().filter(|_| is_for_tls) {
         *url = SOME_TLS_URL.into();
     }
@@ -285,7 +289,7 @@ fn server_configuration(
         timeouts,
         rate_min: options.min_rate,
         requests_max: options.keepalive_requests.unwrap_or(u32::MAX),
-        body_bytes_max: options.max_body,
+        body_bytes_max: options.max_body.unwrap_or(BODY_BYTES_MAX),
         access_log: options.access_log.map(|path| access_log(&path, options.log_format)),
         request_ids: options.request_id == OnOff::On,
         stat_page: options.stat_page == OnOff::On,
@@ -331,6 +335,7 @@ fn sites(
         fields,
         tls_fields,
         error_pages,
+        body_bytes_max: options.max_body,
         unknown_host: options.unknown_host.into(),
         allowed_hosts: &options.allowed_host,
         read_pages: &|pages| read_pages(types, pages),

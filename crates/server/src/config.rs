@@ -22,7 +22,7 @@ use weir_tls::Acceptor;
 
 use crate::architecture;
 use crate::sites::client::Client;
-use crate::sites::hosts::without_port;
+use crate::sites::hosts::HostPattern;
 use crate::sites::ruling::{RuleLines, Ruling};
 use crate::sites::{ErrorPage, Rule, RuleIndex, Sites};
 use crate::strategy::Strategy;
@@ -115,21 +115,22 @@ pub struct ReplyCache {
 /// A part of the site whose requests are of the high class at their upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HighPriority {
-    /// Host, without a port, in lower case; `None` for any.
-    pub host: Option<String>,
+    /// Host; `None` for any.
+    pub host: Option<HostPattern>,
     /// Path, with all below it.
     pub path: String,
 }
 
-/// Returns whether a request for `path` on `host` is for a part of the site.
-fn is_within(part_host: Option<&str>, part_path: &str, host: Option<&[u8]>, path: &[u8]) -> bool {
-    let is_host = part_host.is_none_or(|wanted| {
-        host.is_some_and(|host| without_port(host).eq_ignore_ascii_case(wanted.as_bytes()))
-    });
-    let is_path = path
-        .strip_prefix(part_path.as_bytes())
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || part_path.ends_with('/'));
-    is_host && is_path
+impl HighPriority {
+    /// Returns whether a request for `path` on `host` is for this part of the site.
+    fn has(&self, host: Option<&[u8]>, path: &[u8]) -> bool {
+        let is_host =
+            self.host.as_ref().is_none_or(|own| host.is_some_and(|host| own.matches(host)));
+        let is_path = path.strip_prefix(self.path.as_bytes()).is_some_and(|rest| {
+            rest.is_empty() || rest.starts_with(b"/") || self.path.ends_with('/')
+        });
+        is_host && is_path
+    }
 }
 
 /// Limits of each client.
@@ -369,8 +370,8 @@ impl Config {
     /// Returns the class of a request at its upstream.
     #[must_use]
     pub fn class_of(&self, host: Option<&[u8]>, path: &[u8]) -> Class {
-        let is_high = |part: &HighPriority| is_within(part.host.as_deref(), &part.path, host, path);
-        if self.high_priority.iter().any(is_high) { Class::High } else { Class::Normal }
+        let is_high = self.high_priority.iter().any(|part| part.has(host, path));
+        if is_high { Class::High } else { Class::Normal }
     }
 }
 
@@ -399,11 +400,15 @@ mod tests {
             (Some("a.b"), "/", (Some("a.bc"), "/"), false),
             (Some("a.b"), "/", (None, "/"), false),
             (Some("[::1]"), "/", (Some("[::1]:80"), "/"), true),
+            (Some("a.b."), "/", (Some("a.b"), "/"), true),
+            (Some("*.b"), "/", (Some("A.b.:80"), "/"), true),
+            (Some("*.b"), "/", (Some("b"), "/"), false),
         ] {
+            let host = host.map(|host| HostPattern::parse(host).unwrap());
+            let part = HighPriority { host, path: path.into() };
             let (asked_host, asked_path) = asked;
-            let host_bytes = asked_host.map(str::as_bytes);
-            let found = is_within(host, path, host_bytes, asked_path.as_bytes());
-            assert_eq!(found, wanted, "{host:?} {path} {asked:?}");
+            let found = part.has(asked_host.map(str::as_bytes), asked_path.as_bytes());
+            assert_eq!(found, wanted, "{part:?} {asked:?}");
         }
     }
 }

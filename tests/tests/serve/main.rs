@@ -49,6 +49,7 @@ mod ring;
 mod room;
 mod sandbox;
 mod signals;
+mod site_checks;
 mod sites;
 mod stat;
 mod succession;

@@ -9,6 +9,7 @@ use weir_tests::wait::until;
 use weir_tests::{Client, Origin, Root, Server, Setup, mechanisms, request, suite};
 
 use crate::WEIR;
+use crate::sites::write_config;
 
 suite! {
     every_forwarding_architecture:
@@ -508,6 +509,43 @@ fn nothing_smuggled_reaches_the_origin() {
     let first = &origin.received()[0];
     assert_eq!(first.fields("content-length"), ["2"]);
     assert!(first.fields("content_length").is_empty());
+}
+
+#[test]
+fn content_larger_than_is_said_reaches_no_origin() {
+    let origin = Origin::echo();
+    let server = proxy(&origin, &["--max-body", "10"]);
+    for (field, content) in [
+        ("Content-Length: 11", "0123456789a"),
+        ("Transfer-Encoding: chunked", "b\r\n0123456789a\r\n0\r\n\r\n"),
+    ] {
+        let mut client = server.connect();
+        client.send(request("POST", "/", &[field]) + content);
+        assert_eq!(client.reply().status, 413, "{field}");
+    }
+    assert_eq!((origin.connections(), origin.received().len()), (0, 0));
+    let mut client = server.connect();
+    client.send(post("/", b"0123456789"));
+    assert_eq!(client.reply().text(), "POST / HTTP/1.1\n0123456789");
+    server.stop_cleanly();
+    // A route's own counts before that of the server, which is for files too.
+    let root = Root::with_hello();
+    let config = write_config(
+        &root,
+        &format!(
+            "max-body = 10\nupstream = 'app={}'\n[[route]]\npath = '/app'\nupstream = 'app'\n\
+             [[route]]\npath = '/app/large'\nupstream = 'app'\nmax-body = 11\n",
+            origin.url()
+        ),
+    );
+    let server = Server::start(WEIR, &["--config", config.to_str().unwrap()], &root);
+    let status = |target: &str| {
+        let mut client = server.connect();
+        client.send(post(target, b"0123456789a"));
+        client.reply().status
+    };
+    assert_eq!(["/app", "/app/large", "/hello.txt"].map(status), [413, 200, 413]);
+    server.stop_cleanly();
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn ask(client: &mut Client, method: &str, host: &str, target: &str, fields: &[&s
     client.reply()
 }
 
-fn get(server: &Server, host: &str, target: &str) -> Reply {
+pub(crate) fn get(server: &Server, host: &str, target: &str) -> Reply {
     ask(&mut server.connect(), "GET", host, target, &[])
 }
 
@@ -612,6 +612,33 @@ fn an_unknown_host_is_answered_as_the_file_says() {
 }
 
 #[test]
+fn a_host_has_what_is_for_all_names_above_it_where_nothing_is_for_it_alone() {
+    let root = Root::with_hello();
+    let config = write_config(
+        &root,
+        "[[route]]\nhost = '*.example.org'\npath = '/admin'\nallow = ['10.0.0.0/8']\n\
+         [[route]]\nhost = '*.b.example.org'\npath = '/admin'\nstatus = 410\n\
+         [[route]]\npath = '/admin/open'\nstatus = 200\n\
+         [[route]]\nhost = 'a.example.org'\npath = '/ping'\nstatus = 204\n\
+         [[route]]\nhost = 'c.b.example.org'\npath = '/ping'\nstatus = 204\n",
+    );
+    let server = Server::start(WEIR, &["--config", config.to_str().unwrap()], &root);
+    for (host, target, status) in [
+        ("a.example.org", "/ping", 204),
+        ("a.example.org", "/admin", 403),
+        ("a.example.org", "/admin/open", 403),
+        ("z.example.org", "/admin/open", 403),
+        ("z.example.org", "/ping", 404),
+        ("c.b.example.org", "/ping", 204),
+        ("c.b.example.org", "/admin", 410),
+        ("other.example", "/admin/open", 200),
+    ] {
+        assert_eq!(get(&server, host, target).status, status, "{host} {target}");
+    }
+    server.stop_cleanly();
+}
+
+#[test]
 fn a_page_from_elsewhere_does_not_reach_a_loopback_listener() {
     let root = Root::with_hello();
     let server = Server::start(WEIR, &["--allowed-host", "app.test"], &root);
@@ -711,6 +738,15 @@ fn what_makes_no_sense_is_one_sentence_with_its_place() {
             "line 2, column 9: --route /x: the route for /x is there twice",
         ),
         ("[[site]]\nhosts = ['a']\n[[route]]\nhost = 'a'\nstatus = 410\n", "line 4, column 8"),
+        (
+            "[[site]]\nhosts = '*.a.b'\nallow = '::1'\n[[route]]\nhost = 'x.a.b'\nstatus = 204\n",
+            "line 5, column 8: the host is one of *.a.b, which have a [[site]]",
+        ),
+        (
+            "[[upstream]]\nname = 'a'\nservers = 'http://127.0.0.1:1'\nupstream-ca = '/no/such'\n\
+             [[route]]\nupstream = 'a'\n",
+            "line 4, column 15: --upstream-ca is for servers with https://",
+        ),
         ("[[route]]\npath = 'a'\n", "line 2, column 8: a path begins with /"),
         ("[[route]]\npath = '/a'\nexact = '/b'\n", "line 3, column 9: a route has"),
         ("[[route]]\nexact = '/a'\nstrip = true\n", "line 3, column 9: there is no path below"),
@@ -751,6 +787,14 @@ fn what_an_option_names_is_told_with_the_place_of_the_option() {
         (
             "upstream = 'a=https://127.0.0.1'\nupstream-ca = '/no/such'\n",
             "line 2, column 15: --upstream-ca: /no/such: No such",
+        ),
+        (
+            "[[upstream]]\nname = 'a'\nservers = 'https://127.0.0.1'\nupstream-ca = '/no/such'\n",
+            "line 4, column 15: --upstream-ca: /no/such: No such",
+        ),
+        (
+            "upstream-ca = '/no/such'\n[[upstream]]\nname = 'a'\nservers = 'https://127.0.0.1'\n",
+            "line 1, column 15: --upstream-ca: /no/such: No such",
         ),
         (
             "listen = 'https://127.0.0.1:0'\ntls-cert = '/no/such'\ntls-key = '/no/key'\n",
@@ -820,7 +864,7 @@ fn the_files_of_the_machine_are_served_only_if_somebody_says_so() {
 }
 
 /// Checks a file in which something is wrong, which is said in a sentence.
-fn check_refuses(root: &Root, text: &str, says: &str) {
+pub(crate) fn check_refuses(root: &Root, text: &str, says: &str) {
     let config = write_config(root, text);
     let stopped = run(Command::new(WEIR).arg("check").arg(&config));
     assert_eq!(stopped.status.code(), Some(2), "{text:?}: {}", stopped.stderr);

@@ -16,7 +16,7 @@ pub(super) fn variable(option: &str) -> String {
 }
 
 /// Returns the options that the variables of an environment give. The values of an option that may
-/// be repeated are separated by white space.
+/// be repeated are separated by white space; without any it is not given.
 ///
 /// # Errors
 /// A sentence that begins with the variable: its value is not one of the option's.
@@ -35,8 +35,15 @@ pub(super) fn options(
         let value = value.to_str().ok_or_else(|| format!("{variable}: it is not UTF-8"))?;
         let values =
             if is_repeated(arg) { value.split_whitespace().collect() } else { vec![value] };
+        if values.is_empty() {
+            continue;
+        }
         let mut args = Vec::new();
-        for value in values {
+        for (index, value) in values.iter().enumerate() {
+            if index + 1 < values.len() && is_cut(arg, value) {
+                let why = "a space begins the next of the list, so none may stand behind a colon";
+                return Err(format!("{variable}: nothing is left behind '{value}': {why}"));
+            }
             let one = OsString::from(format!("--{name}={value}"));
             option::check(command, &one).map_err(|why| format!("{variable}: {why}"))?;
             args.push(one);
@@ -54,6 +61,32 @@ pub(super) fn file(environment: &[(OsString, OsString)]) -> Option<&OsStr> {
     named.map(|(_, value)| value.as_os_str()).filter(|value| !value.is_empty())
 }
 
+/// Returns whether a value, if another follows, may be what a space has left of one that is written
+/// with a space in it, as `NAME: VALUE` is.
+fn is_cut(arg: &Arg, value: &str) -> bool {
+    let names = arg.get_value_names().unwrap_or_default();
+    value.ends_with(':') && names.iter().any(|name| name.contains(' '))
+}
+
 fn is_repeated(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Append)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_without_a_value_may_end_a_list() {
+        let header = Arg::new("header").long("header").value_name("NAME: VALUE");
+        let command = Command::new("serve").arg(header.action(ArgAction::Append));
+        let args = |value: &str| -> Result<Vec<OsString>, String> {
+            let environment = [(OsString::from("WEIR_HEADER"), OsString::from(value))];
+            let found = options(&environment, &command)?;
+            Ok(found.into_iter().flat_map(|each| each.args).collect())
+        };
+        assert_eq!(args("X-Empty:").unwrap(), ["--header=X-Empty:"]);
+        assert_eq!(args("X-A:1 X-Empty: ").unwrap(), ["--header=X-A:1", "--header=X-Empty:"]);
+        assert!(args("X-Empty: X-A:1").is_err());
+    }
 }

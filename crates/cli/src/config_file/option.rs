@@ -40,8 +40,7 @@ pub(super) fn option(
 ) -> Result<Found, String> {
     let name = key.get_ref().as_ref();
     let Some((option, _)) = known(command).find(|(_, known)| *known == name) else {
-        let names = known(command).map(|(_, name)| name);
-        return Err(source.wrong(key.span(), &unknown("option", name, names)));
+        return Err(source.wrong(key.span(), &unknown_key(name, command)));
     };
     let values = match value.get_ref() {
         DeValue::Array(values) if values.is_empty() => {
@@ -91,6 +90,21 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
 pub(super) fn check(command: &Command, arg: &OsString) -> Result<(), String> {
     let alone = command.clone().no_binary_name(true).mut_args(|arg| arg.required(false));
     alone.try_get_matches_from([arg]).map(drop).map_err(|error| one_sentence(&error))
+}
+
+/// Keys of the file of `weir serve` that are no options there, or may be tables.
+const OF_SERVE: [&str; 4] = ["root", "upstream", "site", "route"];
+
+/// Says that no option has the name of a key.
+fn unknown_key(name: &str, command: &Command) -> String {
+    let options = known(command).map(|(_, option)| option);
+    match command.get_name() {
+        "proxy" if OF_SERVE.contains(&name) => {
+            format!("'{name}' is a key of `weir serve`, and not of `weir proxy`")
+        }
+        "serve" => unknown("option", name, options.chain(OF_SERVE)),
+        _ => unknown("option", name, options),
+    }
 }
 
 /// Says that a name is unknown, and which known one is like it.

@@ -38,13 +38,19 @@ impl Places {
 
     /// Returns the place of the option that an error names first, which is the one at fault.
     pub(super) fn place_of(&self, error: &str) -> Option<&str> {
-        let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
-        let mut words = error.split([' ', '\'', '"', '(', '[', '=']);
-        let first = words.find_map(|word| word.strip_prefix("--")).unwrap_or_default();
-        let length = first.bytes().take_while(|byte| is_of_name(byte)).count();
-        let known = self.of.iter().find(|(known, _)| *known == first[..length]);
+        let named = first_option(error);
+        let known = self.of.iter().find(|(known, _)| known == named);
         known.map(|(_, place)| place.as_str())
     }
+}
+
+/// Returns the name of the option that an error names first; an empty one if it names none.
+pub(super) fn first_option(error: &str) -> &str {
+    let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+    let mut words = error.split([' ', '\'', '"', '(', '[', '=']);
+    let first = words.find_map(|word| word.strip_prefix("--")).unwrap_or_default();
+    let length = first.bytes().take_while(|byte| is_of_name(byte)).count();
+    &first[..length]
 }
 
 #[cfg(test)]

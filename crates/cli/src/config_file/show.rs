@@ -41,10 +41,12 @@ pub(super) fn show(
     for (id, name) in [("root", "root"), ("urls", "servers")] {
         if let Some(values) = texts(all, id) {
             let comment = if name == "servers" { "# " } else { "" };
-            let _ =
-                writeln!(text, "{comment}{name} = {}  # {}", literal(&values, false), origin(id));
+            // A path is a text, whatever it looks like.
+            let values = literal(values.into_iter().map(Value::String).collect());
+            let _ = writeln!(text, "{comment}{name} = {values}  # {}", origin(id));
         }
     }
+    let mut tables = tables(&origins.file);
     let mut heading = None;
     for (arg, name) in option::known(command) {
         let Some(values) = texts(all, arg.get_id().as_str()) else { continue };
@@ -53,10 +55,13 @@ pub(super) fn show(
             let _ = writeln!(text, "\n# {}", heading.unwrap_or_default());
         }
         let origin = origin(arg.get_id().as_str());
-        let values = literal(&values, option::is_switch(arg));
-        let _ = writeln!(text, "{name} = {values}  # {origin}");
+        // A key is tables or an option: where the file has tables, the option is among them.
+        let comment = if tables.contains_key(name) { "# " } else { "" };
+        put_before(&mut tables, name, &values);
+        let is_switch = option::is_switch(arg);
+        let values = literal(values.iter().map(|text| value(text, is_switch)).collect());
+        let _ = writeln!(text, "{comment}{name} = {values}  # {origin}");
     }
-    let tables = tables(&origins.file);
     if !tables.is_empty() {
         let _ = write!(text, "\n{tables}");
     }
@@ -71,11 +76,10 @@ fn texts(all: &ArgMatches, id: &str) -> Option<Vec<String>> {
 }
 
 /// Writes values as TOML: a list if there are several.
-fn literal(values: &[String], is_switch: bool) -> String {
-    let value = |text: &String| value(text, is_switch);
-    match values {
-        [one] => value(one).to_string(),
-        several => Value::Array(several.iter().map(value).collect()).to_string(),
+fn literal(values: Vec<Value>) -> String {
+    match &values[..] {
+        [one] => one.to_string(),
+        _ => Value::Array(values).to_string(),
     }
 }
 
@@ -89,11 +93,46 @@ fn value(text: &str, is_switch: bool) -> Value {
 }
 
 /// Returns the tables of a file that stand for no option.
-fn tables(file: &str) -> String {
-    let Ok(mut all) = file.parse::<Table>() else { return String::new() };
+fn tables(file: &str) -> Table {
+    let Ok(mut all) = file.parse::<Table>() else { return Table::new() };
     let is_tables = |value: &Value| {
         value.as_array().is_some_and(|values| values.first().is_some_and(Value::is_table))
     };
     all.retain(|key, value| matches!(key, "upstream" | "site" | "route") && is_tables(value));
-    all.to_string()
+    all
+}
+
+/// Puts the values of an option before the tables of its name, if there are any, as tables.
+fn put_before(tables: &mut Table, name: &str, values: &[String]) {
+    let Some(all) = tables.get_mut(name).and_then(Value::as_array_mut) else { return };
+    let pairs = values.iter().filter_map(|text| text.split_once('='));
+    let mut made: Vec<Value> = match name {
+        "upstream" => pairs.map(|(name, urls)| Value::Table(upstream(name, urls))).collect(),
+        _ => pairs.map(|(from, to)| Value::Table(route(from, to))).collect(),
+    };
+    made.append(all);
+    *all = made;
+}
+
+fn upstream(name: &str, urls: &str) -> Table {
+    let servers = urls.split(',').map(text_value).collect();
+    let mut table = Table::new();
+    table.insert("name".into(), text_value(name));
+    table.insert("servers".into(), Value::Array(servers));
+    table
+}
+
+fn route(from: &str, to: &str) -> Table {
+    let (host, path) = from.split_at(from.find('/').unwrap_or(0));
+    let mut table = Table::new();
+    if !host.is_empty() {
+        table.insert("host".into(), text_value(host));
+    }
+    table.insert("path".into(), text_value(path));
+    table.insert("upstream".into(), text_value(to));
+    table
+}
+
+fn text_value(text: &str) -> Value {
+    Value::String(text.to_owned())
 }

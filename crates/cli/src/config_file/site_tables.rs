@@ -124,7 +124,8 @@ impl SettingsTable {
         Ok(settings)
     }
 
-    fn has(&self, key: &str) -> bool {
+    /// Returns whether it has a key itself.
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.keys.iter().any(|each| each.value == key)
     }
 

@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::option::option;
 use super::placed::{Placed, Source};
+use super::places::first_option;
 use super::site_tables::{SettingsTable, SiteTable};
 use crate::forwarding::options::UpstreamOptions;
 use crate::values::OnOff;
@@ -31,6 +32,8 @@ pub(crate) struct UpstreamTable {
     pub name: Placed<String>,
     pub servers: Vec<Placed<String>>,
     own: ArgMatches,
+    /// Names of the options that it has, each with its place.
+    keys: Vec<Placed<String>>,
 }
 
 impl Tables {
@@ -39,18 +42,24 @@ impl Tables {
     ///
     /// # Errors
     /// A sentence with its place: one of the tables has a key that is not known, a value that is
-    /// wrong, or lacks one.
+    /// wrong, or lacks one; or it is no list.
     pub(super) fn take(
         &mut self,
         key: &Spanned<impl AsRef<str>>,
         value: &Spanned<DeValue<'_>>,
         source: Source<'_>,
     ) -> Result<bool, String> {
-        let Some(all) = value.get_ref().as_array() else { return Ok(false) };
-        if !all.iter().any(|each| each.get_ref().is_table()) {
-            return Ok(false);
-        }
         let name = key.get_ref().as_ref();
+        let all = value.get_ref().as_array();
+        let Some(all) = all.filter(|all| all.iter().any(|each| each.get_ref().is_table())) else {
+            let is_of_tables = matches!(name, "upstream" | "site" | "route");
+            // A site is no option, as the others may be.
+            if is_of_tables && (value.get_ref().is_table() || name == "site") {
+                let says = format!("'{name}' is written as tables: [[{name}]]");
+                return Err(source.wrong(value.span(), &says));
+            }
+            return Ok(false);
+        };
         for each in all {
             let is_mixed = || {
                 source.wrong(each.span(), &format!("'{name}' is tables, or texts, and not both"))
@@ -96,6 +105,24 @@ impl UpstreamTable {
         }
         Ok(options)
     }
+
+    /// Returns whether it has an option for itself.
+    pub(crate) fn has(&self, option: &str) -> bool {
+        self.key(option).is_some()
+    }
+
+    /// Puts a place before a sentence: that of its option with which the sentence begins; none if
+    /// that is a common one; that of `otherwise` if it begins with no option.
+    pub(crate) fn wrong(&self, otherwise: &Placed<String>, says: &str) -> String {
+        if !says.starts_with("--") {
+            return otherwise.wrong(says);
+        }
+        self.key(first_option(says)).map_or_else(|| says.to_owned(), |key| key.wrong(says))
+    }
+
+    fn key(&self, option: &str) -> Option<&Placed<String>> {
+        self.keys.iter().find(|key| key.value == option)
+    }
 }
 
 /// A table, with where it begins.
@@ -125,10 +152,12 @@ impl Fields<'_> {
 
 fn upstream(fields: &Fields<'_>) -> Result<UpstreamTable, String> {
     let command = own_options();
-    let mut args = Vec::new();
+    let (mut args, mut keys) = (Vec::new(), Vec::new());
     for (key, value) in fields.table {
-        if !matches!(key.get_ref().as_ref(), "name" | "servers") {
+        let name: &str = key.get_ref().as_ref();
+        if !matches!(name, "name" | "servers") {
             args.extend(option(key, value, fields.source, &command)?.args);
+            keys.push(fields.source.placed(name.to_owned(), value.span()));
         }
     }
     let matches = command.no_binary_name(true).try_get_matches_from(args);
@@ -143,7 +172,7 @@ fn upstream(fields: &Fields<'_>) -> Result<UpstreamTable, String> {
         return Err(fields.lacks("servers"));
     }
     let name = fields.required("name")?;
-    Ok(UpstreamTable { name, servers, own: matches.map_err(|error| wrong(&error))? })
+    Ok(UpstreamTable { name, servers, own: matches.map_err(|error| wrong(&error))?, keys })
 }
 
 /// Returns the options that an upstream may have for itself, without defaults.

@@ -9,6 +9,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use weir_server::accept::Limit;
 use weir_server::accept::upstream;
 use weir_server::proxy_protocol::Version;
+use weir_server::sites::hosts::HostPattern;
 use weir_server::{HighPriority, IpNet, KeepIdle};
 
 use crate::values::{self, OnOff};
@@ -53,7 +54,8 @@ pub(crate) struct ForwardOptions {
 pub(crate) struct UpstreamOptions {
     /// Requests in flight at each upstream, all loops together; auto: as many as it answers more
     /// requests with
-    #[arg(long, value_name = "N|inf|auto", default_value = "auto", help_heading = EACH)]
+    #[arg(long, value_name = "N|inf|auto", default_value = "auto", value_parser = in_flight,
+          help_heading = EACH)]
     pub max_in_flight: Limit,
 
     /// How the number in flight is found, where it is auto (docs/proxy.md)
@@ -77,7 +79,7 @@ pub(crate) struct UpstreamOptions {
 
     /// Certificates of those who issue certificates to servers with https://, in PEM; by default
     /// those that the system trusts
-    #[arg(long, value_name = "FILE", conflicts_with = "upstream_insecure", help_heading = EACH)]
+    #[arg(long, value_name = "FILE", help_heading = EACH)]
     pub upstream_ca: Option<PathBuf>,
 
     /// The name or address that certificates of servers with https:// must be for, which a name is
@@ -181,16 +183,16 @@ pub(crate) struct UpstreamOptions {
 }
 
 impl UpstreamOptions {
-    /// Returns the first option that was given and is for servers with https://.
-    pub(crate) fn first_of_tls(&self) -> Option<&'static str> {
+    /// Returns the names of the options that were given and are for servers with https://.
+    pub(crate) fn of_tls(&self) -> impl Iterator<Item = &'static str> {
         let all = [
-            ("--upstream-ca", self.upstream_ca.is_some()),
-            ("--upstream-name", self.upstream_name.is_some()),
-            ("--upstream-cert", self.upstream_cert.is_some()),
-            ("--upstream-key", self.upstream_key.is_some()),
-            ("--upstream-insecure", self.upstream_insecure == OnOff::On),
+            ("upstream-ca", self.upstream_ca.is_some()),
+            ("upstream-name", self.upstream_name.is_some()),
+            ("upstream-cert", self.upstream_cert.is_some()),
+            ("upstream-key", self.upstream_key.is_some()),
+            ("upstream-insecure", self.upstream_insecure == OnOff::On),
         ];
-        all.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
+        all.into_iter().filter_map(|(option, is_given)| is_given.then_some(option))
     }
 }
 
@@ -237,6 +239,14 @@ impl From<HeaderVersion> for Version {
     }
 }
 
+/// Parses the number of requests that may be in flight, which is spelled as an accept-limit is; but
+/// for 0, by which the papers mean any number, and a reader none.
+fn in_flight(text: &str) -> Result<Limit, String> {
+    let limit: Option<Limit> = text.parse().ok();
+    let limit = limit.filter(|limit| *limit != Limit::Inf || text.eq_ignore_ascii_case("inf"));
+    limit.ok_or_else(|| "it is a number of requests from 1, `inf` or `auto`".into())
+}
+
 fn policies() -> PossibleValuesParser {
     PossibleValuesParser::new(upstream::TABLE.iter().map(|row| row.spelling))
 }
@@ -248,7 +258,7 @@ fn queue_policies() -> PossibleValuesParser {
 fn high_priority(text: &str) -> Result<HighPriority, String> {
     let path_at = text.find('/').ok_or("it begins with a path such as /pay, or HOST/pay")?;
     let (host, path) = text.split_at(path_at);
-    let host = (!host.is_empty()).then(|| host.to_ascii_lowercase());
+    let host = (!host.is_empty()).then(|| HostPattern::parse(host)).transpose()?;
     Ok(HighPriority { host, path: path.to_owned() })
 }
 
@@ -280,6 +290,29 @@ fn health_path(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_in_flight_is_from_1_and_0_is_not_all() {
+        for (text, limit) in [("7", Limit::Count(7)), ("Inf", Limit::Inf), ("auto", Limit::Auto)] {
+            assert_eq!(in_flight(text), Ok(limit), "{text}");
+        }
+        for text in ["0", "00", "-1", "many", ""] {
+            let why = in_flight(text).expect_err(text);
+            assert!(why.contains("a number of requests from 1"), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_high_priority_has_a_host_that_a_request_can_name() {
+        let host = |text: &str| high_priority(text).map(|part| part.host);
+        let pattern = |text: &str| Some(HostPattern::parse(text).unwrap());
+        assert_eq!(host("/pay"), Ok(None));
+        assert_eq!(host("shop.example./pay"), Ok(pattern("shop.example")));
+        assert_eq!(host("*.Shop.example/pay"), Ok(pattern("*.shop.example")));
+        for text in ["pay", "shop.example:8080/pay", "http://shop.example/pay", "*/pay"] {
+            assert!(host(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn a_network_of_mapped_addresses_is_one_of_ipv4() {

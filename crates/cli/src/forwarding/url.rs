@@ -44,14 +44,18 @@ pub(super) fn server(url: &str, options: &UpstreamOptions) -> Result<UpstreamSer
     Ok(UpstreamServer { address: UpstreamAddress::Tcp(address), authority: authority.into(), tls })
 }
 
-/// Prepares TLS with a server of this name or address.
+/// Prepares TLS with a server of this name or address. A sentence about an option begins with it.
 fn connector(name: &str, options: &UpstreamOptions) -> Result<Arc<Connector>, String> {
     let name = name.trim_start_matches('[').trim_end_matches(']');
     let identity = match (&options.upstream_cert, &options.upstream_key) {
         (None, None) => None,
         (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
-        _ => return Err("--upstream-cert and --upstream-key go together".into()),
+        (Some(_), None) => return Err("--upstream-cert and --upstream-key go together".into()),
+        (None, Some(_)) => return Err("--upstream-key and --upstream-cert go together".into()),
     };
+    if options.upstream_ca.is_some() && options.upstream_insecure == OnOff::On {
+        return Err("--upstream-ca says whom to trust, and --upstream-insecure to trust all".into());
+    }
     let settings = ClientSettings {
         server_name: options.upstream_name.clone().unwrap_or_else(|| name.to_owned()),
         ca: options.upstream_ca.clone(),
@@ -71,14 +75,14 @@ fn connector(name: &str, options: &UpstreamOptions) -> Result<Arc<Connector>, St
 mod tests {
     use super::*;
 
-    /// Options of a command line that has none.
-    fn options() -> UpstreamOptions {
+    /// Options of a command line.
+    fn options(line: &[&str]) -> UpstreamOptions {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]
             each: UpstreamOptions,
         }
-        <Line as clap::Parser>::parse_from(["weir", "--upstream-insecure"]).each
+        <Line as clap::Parser>::parse_from([&["weir"][..], line].concat()).each
     }
 
     #[test]
@@ -91,14 +95,29 @@ mod tests {
             ("https://127.0.0.1", "127.0.0.1"),
             ("unix:/run/app.sock", "localhost"),
         ] {
-            let server = server(url, &options()).unwrap();
+            let server = server(url, &options(&["--upstream-insecure"])).unwrap();
             assert_eq!(server.authority, authority, "{url}");
             assert_eq!(server.tls.is_some(), url.starts_with("https:"), "{url}");
         }
         for bad in
             ["", "127.0.0.1:80", "http://", "http://a@b", "http://h:80/x", "unix:", "https://"]
         {
-            assert!(server(bad, &options()).is_err(), "{bad}");
+            assert!(server(bad, &options(&[])).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn options_of_tls_that_do_not_fit_are_told_by_the_one_that_is_there() {
+        for (line, says) in [
+            (&["--upstream-ca=/no/such", "--upstream-insecure"][..], "--upstream-ca says whom"),
+            (&["--upstream-cert=/no/such"], "--upstream-cert and"),
+            (&["--upstream-key=/no/such"], "--upstream-key and"),
+        ] {
+            let why = server("https://127.0.0.1", &options(line)).err().unwrap_or_default();
+            assert!(why.starts_with(says), "{why}");
+        }
+        let trusting = options(&["--upstream-ca=/no/such", "--upstream-insecure=off"]);
+        let why = server("https://127.0.0.1", &trusting).err().unwrap_or_default();
+        assert!(why.starts_with("--upstream-ca: /no/such"), "{why}");
     }
 }

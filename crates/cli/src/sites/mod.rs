@@ -2,6 +2,7 @@
 
 pub(crate) mod options;
 
+use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::Arc;
 use std::{fs, io};
@@ -17,7 +18,7 @@ use weir_server::{SiteRoot, Status, files};
 use crate::config_file::{SettingsTable, SiteTable, Tables};
 use crate::forwarding::{Forwarding, OptionRoute};
 use crate::values::OnOff;
-use options::{RouteKeys, Settings, SiteKeys};
+use options::{COMPANIONS, OF_FILES, RouteKeys, Settings, SiteKeys};
 
 /// Reads the pages of statuses, each with its file.
 type ReadPages<'a> = dyn Fn(&[(String, String)]) -> Result<Vec<ErrorPage>, String> + 'a;
@@ -32,6 +33,8 @@ pub(crate) struct Server<'a> {
     /// Those of every reply with TLS.
     pub tls_fields: &'a [u8],
     pub error_pages: &'a [ErrorPage],
+    /// Maximum size of the body of a forwarded request whose rule says none, bytes; `None` for any.
+    pub body_bytes_max: Option<u64>,
     pub unknown_host: UnknownHost,
     /// Hosts that may be named over loopback; empty for any.
     pub allowed_hosts: &'a [HostPattern],
@@ -70,6 +73,7 @@ pub(crate) fn build(
     for table in &tables.routes {
         let keys: RouteKeys = table.keys()?;
         let route = builder.route(table, &keys, &Settings::default())?;
+        check_companions(table, |key| table.has(key))?;
         let host = keys.host.as_deref().map(HostPattern::parse).transpose();
         let host = host.map_err(|why| table.wrong("host", &why))?;
         all.add(host, route).map_err(|it| table.wrong(it.key, &it.why))?;
@@ -111,6 +115,12 @@ impl All {
             let why = "the host has a [[site]], which its routes belong into";
             return Err(Wrong { key: "host", why: why.into() });
         }
+        // The host would be open to clients that the site refuses.
+        if let Some(all) = self.restricted_above(&host) {
+            let which = format!("the host is one of {all}, which have a [[site]]");
+            let why = format!("{which} that is not for all clients: give it its own");
+            return Err(Wrong { key: "host", why });
+        }
         if let Some(site) = self.by_route.iter_mut().find(|site| site.hosts.contains(&host)) {
             return add_route(&mut site.routes, route);
         }
@@ -119,13 +129,20 @@ impl All {
         Ok(())
     }
 
+    /// Returns the hosts of the site that would have a host without routes of its own, if that site
+    /// is not for all clients.
+    fn restricted_above(&self, host: &HostPattern) -> Option<&HostPattern> {
+        let of_sites = self.named.iter().flat_map(|site| &site.hosts);
+        let above = of_sites.filter(|each| each.covers(host));
+        let all = above.max_by_key(|each| each.to_string().len())?;
+        let site = self.named.iter().find(|site| site.hosts.contains(all))?;
+        let mut rules = site.routes.iter().map(|route| &route.rule).chain([&site.otherwise]);
+        rules.any(is_restricted).then_some(all)
+    }
+
     fn finish(mut self, builder: &Builder<'_>) -> Result<(Option<Sites>, Vec<SiteRoot>), String> {
         let server = builder.server;
-        // What is for any host is for these too, where nothing is for them alone.
-        let for_any =
-            self.default.routes.iter().map(|route| Route { is_fallback: true, ..route.clone() });
-        let for_any: Vec<_> = for_any.collect();
-        self.by_route.iter_mut().for_each(|site| site.routes.extend(for_any.iter().cloned()));
+        self.add_fallbacks();
         self.named.append(&mut self.by_route);
         let Self { default, named, .. } = self;
         if named.is_empty() && server.unknown_host != UnknownHost::DefaultSite {
@@ -141,6 +158,65 @@ impl All {
         let allowed = (!server.allowed_hosts.is_empty()).then_some(server.allowed_hosts);
         sites.set_allowed_hosts(allowed.map(AllowedHosts::new));
         Ok((Some(sites), builder.roots.clone()))
+    }
+
+    /// Gives each host of routes what is for more hosts, where nothing is for it alone: what is for
+    /// all names below one, the longest first, and then what is for any host.
+    fn add_fallbacks(&mut self) {
+        let Self { default, by_route, .. } = self;
+        let alone = by_route.clone();
+        for site in by_route {
+            let is_wider = |other: &&Site| {
+                let is_above = |each: &HostPattern| site.hosts.iter().all(|own| each.covers(own));
+                other.hosts.iter().any(is_above)
+            };
+            let mut wider: Vec<&Site> = alone.iter().filter(is_wider).collect();
+            let length = |site: &Site| site.hosts.first().map(|host| host.to_string().len());
+            wider.sort_by_key(|site| Reverse(length(site)));
+            let mut fallbacks = Vec::new();
+            for routes in wider.iter().map(|site| &site.routes).chain([&default.routes]) {
+                extend_fallbacks(&mut fallbacks, routes);
+            }
+            site.routes.extend(fallbacks);
+        }
+    }
+}
+
+/// Adds the routes of more hosts to fallbacks, which are of fewer and so come first, whatever the
+/// lengths of their paths: those that a fallback hides are left out.
+fn extend_fallbacks(fallbacks: &mut Vec<Route>, routes: &[Route]) {
+    let is_hidden = |route: &Route| fallbacks.iter().any(|nearer| hides(nearer, route, routes));
+    let added = routes.iter().filter(|route| !is_hidden(route));
+    let added: Vec<Route> =
+        added.map(|route| Route { is_fallback: true, ..route.clone() }).collect();
+    fallbacks.extend(added);
+}
+
+/// Returns whether a fallback takes the place of one of the routes of more hosts. A fallback for
+/// all clients leaves a route that is not, if its path is longer, and the routes below that path:
+/// what such a route denies would be open otherwise.
+fn hides(nearer: &Route, route: &Route, routes: &[Route]) -> bool {
+    let is_left = |each: &Route| {
+        let is_longer = nearer.pattern.covers(&each.pattern) && nearer.pattern != each.pattern;
+        is_restricted(&each.rule) && is_longer && each.pattern.covers(&route.pattern)
+    };
+    let is_covered = nearer.pattern.covers(&route.pattern);
+    is_covered && (is_restricted(&nearer.rule) || !routes.iter().any(is_left))
+}
+
+/// Returns whether a rule is not for all clients.
+fn is_restricted(rule: &Rule) -> bool {
+    rule.access.is_some() || rule.users.is_some()
+}
+
+/// Checks that what a key of a table says more of is said, and not only more of it. `has`: whether
+/// a key is there, or in the other tables that count.
+fn check_companions(table: &SettingsTable, has: impl Fn(&str) -> bool) -> Result<(), String> {
+    let own = table.settings(&Settings::default())?;
+    let says = |key: &str| table.has(key) && !own.is_off(key);
+    match COMPANIONS.iter().find(|(key, of)| says(key) && !has(of)) {
+        Some((key, of)) => Err(table.wrong(key, &format!("{key} means nothing without {of}"))),
+        None => Ok(()),
     }
 }
 
@@ -190,6 +266,10 @@ impl Builder<'_> {
         let settings = table.own.settings(&Settings::default())?;
         let otherwise = self.rule(&settings);
         let otherwise = otherwise.map_err(|it| table.own.wrong(it.key, &it.why))?;
+        // Its routes may have files, with its other keys of them.
+        check_files(&table.own, &["try-files"], &otherwise)?;
+        let in_routes = |key: &str| table.routes.iter().any(|route| route.has(key));
+        check_companions(&table.own, |key| table.own.has(key) || in_routes(key))?;
         let mut routes = Vec::new();
         for route in &table.routes {
             let keys: RouteKeys = route.keys()?;
@@ -197,6 +277,7 @@ impl Builder<'_> {
                 return Err(route.wrong("host", "the hosts are those of the site"));
             }
             let added = self.route(route, &keys, &settings)?;
+            check_companions(route, |key| route.has(key) || table.own.has(key))?;
             add_route(&mut routes, added).map_err(|it| route.wrong(it.key, &it.why))?;
         }
         Ok(Site { hosts, routes, otherwise })
@@ -211,6 +292,7 @@ impl Builder<'_> {
         let mut rule = self.rule(&Settings::default()).map_err(|it| it.why)?;
         if let Some(index) = option.upstream {
             rule.action = Action::Upstream(index);
+            rule.body_bytes_max = self.server.body_bytes_max;
         }
         let host = option.host.as_deref().map(HostPattern::parse).transpose()?;
         Ok((host, Route { pattern, rule, is_fallback: false }))
@@ -236,15 +318,18 @@ impl Builder<'_> {
             return Err(table.wrong("strip", "there is no path below an exact one"));
         }
         let rule = self.rule(&settings).map_err(|it| table.wrong(it.key, &it.why))?;
+        check_files(table, &OF_FILES, &rule)?;
         Ok(Route { pattern, rule, is_fallback: false })
     }
 
     /// Returns the rule that settings say.
     fn rule(&mut self, settings: &Settings) -> Result<Rule, Wrong> {
         let action = self.action(settings)?;
-        let cors = Cors::new(&cors(settings)).map_err(Wrong::of("cors-origins"))?;
-        let of_cors = NAMES.iter().filter(|_| cors.is_some());
-        let mut removed: Vec<String> = of_cors.map(|&name| name.to_owned()).collect();
+        let of_server = self.server.body_bytes_max;
+        let of_server = of_server.filter(|_| matches!(action, Action::Upstream(_)));
+        let cors = Cors::new(&cors(settings)).map_err(of_cors)?;
+        let names = NAMES.iter().filter(|_| cors.is_some());
+        let mut removed: Vec<String> = names.map(|&name| name.to_owned()).collect();
         removed.extend(settings.remove_header.iter().flatten().map(|it| it.to_ascii_lowercase()));
         let set = settings.set_header.iter().flatten();
         removed.extend(set.map(|(name, _)| name.to_ascii_lowercase()));
@@ -268,9 +353,9 @@ impl Builder<'_> {
                 settings.allow.clone().unwrap_or_default(),
                 settings.deny.clone().unwrap_or_default(),
             ),
-            users: users(settings).map_err(Wrong::of("auth-file"))?.map(Arc::new),
+            users: users(settings)?.map(Arc::new),
             cors,
-            body_bytes_max: settings.max_body,
+            body_bytes_max: settings.max_body.or(of_server),
             head_bytes_max: settings.max_head,
             ..Rule::files()
         })
@@ -342,6 +427,16 @@ impl Builder<'_> {
     }
 }
 
+/// Checks that a table has none of these keys of files where something else answers.
+fn check_files(table: &SettingsTable, keys: &[&str], rule: &Rule) -> Result<(), String> {
+    let own = table.settings(&Settings::default())?;
+    let found = keys.iter().find(|key| table.has(key) && !own.is_off(key));
+    match found.filter(|_| rule.served_files().is_none()) {
+        Some(key) => Err(table.wrong(key, &format!("{key} is for files, and others answer"))),
+        None => Ok(()),
+    }
+}
+
 /// Checks that a root is there. What this user may not see is left to the one that serves.
 fn check_root(path: &Path) -> Result<(), String> {
     let why = match fs::metadata(path) {
@@ -368,11 +463,18 @@ fn cors(settings: &Settings) -> CorsOptions {
 /// Time for which a browser keeps the answer to a preflight, seconds.
 const CORS_AGE_S: u64 = 3600;
 
-fn users(settings: &Settings) -> Result<Option<Users>, String> {
-    let Some(path) = &settings.auth_file else { return Ok(None) };
-    let wrong = |why: String| format!("{}: {why}", path.display());
-    let text = files::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+/// Returns an error of [`Cors::new`], with the key that it begins with.
+fn of_cors(why: String) -> Wrong {
+    let is_of_credentials = why.starts_with("cors-credentials");
+    Wrong { key: if is_of_credentials { "cors-credentials" } else { "cors-origins" }, why }
+}
+
+fn users(settings: &Settings) -> Result<Option<Users>, Wrong> {
     let realm = settings.auth_realm.as_deref().unwrap_or("weir");
+    Users::check_realm(realm).map_err(Wrong::of("auth-realm"))?;
+    let Some(path) = &settings.auth_file else { return Ok(None) };
+    let wrong = |why: String| Wrong { key: "auth-file", why: format!("{}: {why}", path.display()) };
+    let text = files::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     Users::parse(&text, realm).map(Some).map_err(|error| wrong(error.to_string()))
 }
 

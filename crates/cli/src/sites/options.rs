@@ -164,10 +164,34 @@ impl Settings {
     pub(crate) fn removes(&self, name: &str) -> bool {
         self.remove_header.iter().flatten().any(|each| each.eq_ignore_ascii_case(name))
     }
+
+    /// Returns whether a key is a switch that is off, which says nothing where it has no effect.
+    pub(crate) fn is_off(&self, key: &str) -> bool {
+        let switch = match key {
+            "listing" => self.listing,
+            "strip" => self.strip,
+            "cors-credentials" => self.cors_credentials,
+            _ => None,
+        };
+        switch == Some(OnOff::Off)
+    }
 }
 
 /// Keys that say what answers. A route that has one of them has none of its site's.
 pub(crate) const ACTIONS: [&str; 4] = ["upstream", "redirect", "status", "root"];
+
+/// Keys that say which files answer, and how.
+pub(crate) const OF_FILES: [&str; 5] = ["root", "index", "listing", "strip", "try-files"];
+
+/// Keys that say more of what another key says, each with that key.
+pub(crate) const COMPANIONS: [(&str, &str); 6] = [
+    ("cors-methods", "cors-origins"),
+    ("cors-headers", "cors-origins"),
+    ("cors-expose", "cors-origins"),
+    ("cors-credentials", "cors-origins"),
+    ("cors-max-age", "cors-origins"),
+    ("auth-realm", "auth-file"),
+];
 
 fn status(text: &str) -> Result<Status, String> {
     let code = text.parse().ok().and_then(Status::of);

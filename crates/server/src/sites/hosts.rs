@@ -50,6 +50,35 @@ impl HostPattern {
         let name = name.to_ascii_lowercase();
         Ok(if is_below { Self::Below(format!(".{name}")) } else { Self::Name(name) })
     }
+
+    /// Returns whether it is for the host that a request names, which is read as by
+    /// [`HostTable::find`].
+    #[must_use]
+    pub fn matches(&self, host: &[u8]) -> bool {
+        let mut room = [0; NAME_BYTES_MAX];
+        match (self, NamedHost::of(host, &mut room)) {
+            (Self::Name(own), Some(NamedHost::Name(name))) => name == own.as_bytes(),
+            (Self::Below(own), Some(NamedHost::Name(name))) => is_below(name, own.as_bytes()),
+            (Self::Address(own), Some(NamedHost::Address(address))) => *own == address,
+            _ => false,
+        }
+    }
+
+    /// Returns whether it is for all names that another is for, and for more.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Below(own), Self::Name(name) | Self::Below(name)) => {
+                is_below(name.as_bytes(), own.as_bytes())
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Returns whether a name is below another, which begins with its dot.
+fn is_below(name: &[u8], parent: &[u8]) -> bool {
+    name.len() > parent.len() && name.ends_with(parent)
 }
 
 impl fmt::Display for HostPattern {
@@ -119,19 +148,11 @@ impl<T: Copy> HostTable<T> {
     /// port ]` of RFC 9110 section 7.2. Upper case and percent-encodings make no difference (RFC
     /// 3986 section 6.2.2). Allocates nothing.
     pub fn find(&self, host: &[u8]) -> Option<T> {
-        let (mut room, mut len) = ([0; NAME_BYTES_MAX], 0);
-        let mut rest = without_port(host);
-        while let Some((byte, after)) = next_byte(rest) {
-            *room.get_mut(len)? = byte.to_ascii_lowercase();
-            len += 1;
-            rest = after;
+        let mut room = [0; NAME_BYTES_MAX];
+        match NamedHost::of(host, &mut room)? {
+            NamedHost::Name(name) => self.names.get(name).or_else(|| self.of_parent(name)).copied(),
+            NamedHost::Address(address) => self.of_address(address),
         }
-        let name = room.get(..len)?;
-        if let Some(address) = address_of(name) {
-            return self.of_address(address);
-        }
-        let name = name.strip_suffix(b".").unwrap_or(name);
-        self.names.get(name).or_else(|| self.of_parent(name)).copied()
     }
 
     fn of_parent(&self, name: &[u8]) -> Option<&T> {
@@ -145,6 +166,30 @@ impl<T: Copy> HostTable<T> {
 
     fn of_address(&self, address: IpAddr) -> Option<T> {
         self.addresses.iter().find(|(each, _)| *each == address).map(|(_, value)| *value)
+    }
+}
+
+/// A host that a request names, without its port.
+enum NamedHost<'r> {
+    /// A name, decoded, in lower case and without a dot at its end.
+    Name(&'r [u8]),
+    Address(IpAddr),
+}
+
+impl<'r> NamedHost<'r> {
+    /// Reads a host, whose name is built in `room`; `None` if it is longer than a name.
+    fn of(host: &[u8], room: &'r mut [u8; NAME_BYTES_MAX]) -> Option<Self> {
+        let (mut len, mut rest) = (0, without_port(host));
+        while let Some((byte, after)) = next_byte(rest) {
+            *room.get_mut(len)? = byte.to_ascii_lowercase();
+            len += 1;
+            rest = after;
+        }
+        let name = room.get(..len)?;
+        Some(match address_of(name) {
+            Some(address) => Self::Address(address),
+            None => Self::Name(name.strip_suffix(b".").unwrap_or(name)),
+        })
     }
 }
 
@@ -238,6 +283,42 @@ mod tests {
             assert_eq!(table.find(host.as_bytes()), wanted, "{host}");
         }
         assert_eq!(table.find("x".repeat(300).as_bytes()), None);
+    }
+
+    #[test]
+    fn a_pattern_alone_is_for_the_hosts_that_a_table_finds_by_it() {
+        for text in ["a.example", "*.example", "192.0.2.1", "2001:db8::1"] {
+            let (pattern, table) = (HostPattern::parse(text).unwrap(), table(&[text]));
+            for host in [
+                "a.example",
+                "A.ex%41mple.:80",
+                "b.a.example",
+                "example",
+                ".example",
+                "aexample",
+                "192.0.2.1:80",
+                "[2001:DB8::0:1]",
+                "",
+            ] {
+                let is_found = table.find(host.as_bytes()).is_some();
+                assert_eq!(pattern.matches(host.as_bytes()), is_found, "{text} {host}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pattern_of_more_names_covers_the_others() {
+        let covers = |one: &str, other: &str| {
+            let [one, other] = [one, other].map(|text| HostPattern::parse(text).unwrap());
+            one.covers(&other)
+        };
+        for other in ["a.example", "b.a.example", "*.a.example"] {
+            assert!(covers("*.example", other), "{other}");
+        }
+        for other in ["example", "*.example", "*.other", "aexample", "192.0.2.1"] {
+            assert!(!covers("*.example", other), "{other}");
+        }
+        assert!(!covers("a.example", "a.example") && !covers("a.example", "b.a.example"));
     }
 
     #[test]

@@ -59,6 +59,13 @@ impl PathPattern {
         }
     }
 
+    /// Returns whether every request that takes another route would take this one.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        let is_alone = matches!((self, other), (Self::Exact(_), Self::Prefix(_)));
+        !is_alone && self.matches(other.path())
+    }
+
     /// Returns the order in which patterns are tried: the exact ones first, then the longest.
     pub(super) fn rank(&self) -> (bool, usize) {
         (matches!(self, Self::Prefix(_)), usize::MAX - self.path().len())
@@ -169,6 +176,24 @@ mod tests {
         assert!(pattern("/").is_whole() && !exact.is_whole());
         assert!(PathPattern::parse("a", false).is_err());
         assert!(PathPattern::parse("/a/../b", false).is_err());
+    }
+
+    #[test]
+    fn a_pattern_covers_what_is_for_its_path_or_below() {
+        let exact = |text: &str| PathPattern::parse(text, true).unwrap();
+        for (one, other, wanted) in [
+            (pattern("/"), pattern("/a"), true),
+            (pattern("/a"), pattern("/a"), true),
+            (pattern("/a"), pattern("/a/b"), true),
+            (pattern("/a"), exact("/a"), true),
+            (pattern("/a"), pattern("/ab"), false),
+            (pattern("/a/b"), pattern("/a"), false),
+            (exact("/a"), exact("/a"), true),
+            (exact("/a"), pattern("/a"), false),
+            (exact("/a"), exact("/a/b"), false),
+        ] {
+            assert_eq!(one.covers(&other), wanted, "{one:?} {other:?}");
+        }
     }
 
     #[test]

@@ -97,15 +97,21 @@ impl Users {
             }
         }
         let nobody = || UsersError { line: 0, why: "there is no user in it".into() };
-        let is_quotable = |c: char| c == ' ' || c.is_ascii_graphic() && !matches!(c, '"' | '\\');
-        if !realm.chars().all(is_quotable) {
-            let why = "auth-realm is ASCII, without quotation marks and backslashes".into();
-            return Err(UsersError { line: 0, why });
-        }
+        Self::check_realm(realm).map_err(|why| UsersError { line: 0, why })?;
         let challenge = format!("WWW-Authenticate: Basic realm=\"{realm}\", charset=\"UTF-8\"\r\n");
         let some_hash = some_hash.ok_or_else(nobody)?;
         let digest = digest(text, realm);
         Ok(Self { hashes, some_hash, challenge: challenge.into_bytes(), digest })
+    }
+
+    /// Checks the name of what a password is for, which is quoted in the line of a 401.
+    ///
+    /// # Errors
+    /// A sentence: it has what cannot be quoted there.
+    pub fn check_realm(realm: &str) -> Result<(), String> {
+        let is_quotable = |c: char| c == ' ' || c.is_ascii_graphic() && !matches!(c, '"' | '\\');
+        let why = "auth-realm is ASCII, without quotation marks and backslashes";
+        if realm.chars().all(is_quotable) { Ok(()) } else { Err(why.into()) }
     }
 
     /// Returns the WWW-Authenticate line of a 401.
