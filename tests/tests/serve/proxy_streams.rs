@@ -1,18 +1,21 @@
 //! Both directions of a forwarded exchange at once: origins that answer before they have read, and
 //! protocols that end one side before the other.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::unix::net::UnixListener;
 use std::sync::{LazyLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use rustix::net::sockopt;
+
 use weir_tests::origin::{After, by_hand, reply};
-use weir_tests::wait::TIMEOUT;
+use weir_tests::wait::{TIMEOUT, until};
 use weir_tests::{Client, Origin, Root, Server, Setup, request, suite};
 
 use crate::WEIR;
+use crate::proxy_buffers::stat;
 use crate::sites::serve;
 
 /// Length of a content larger than all the buffers on its way.
@@ -35,6 +38,7 @@ suite! {
     every_forwarding_architecture:
     what_the_origin_sent_last_in_another_protocol_arrives_whole,
     what_the_origin_sent_last_arrives_though_nothing_can_be_sent_to_it_any_more,
+    a_protocol_that_a_reset_has_cut_does_not_end_as_if_it_were_whole,
     a_limit_of_content_is_none_of_another_protocol,
     an_interim_reply_does_not_cost_the_client_its_answer,
     a_reply_until_the_close_that_is_cut_by_a_reset_does_not_look_whole,
@@ -226,6 +230,39 @@ fn what_the_origin_sent_last_arrives_though_nothing_can_be_sent_to_it_any_more(s
     assert_eq!(client.rest().unwrap().len(), sent);
     drop(client);
     assert_eq!(server.stop_cleanly().stats()["total"]["upstream_failed"], 0);
+}
+
+fn a_protocol_that_a_reset_has_cut_does_not_end_as_if_it_were_whole(setup: &Setup) {
+    let (cuts, cut) = mpsc::channel();
+    let origin = by_hand(move |mut stream, _| {
+        stream.write_all(SWITCH).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let mut refused = 0;
+        while refused < 100 {
+            match stream.write(&[b'y'; 64 << 10]) {
+                Ok(_) => refused = 0,
+                Err(_) => refused += 1,
+            }
+            thread::sleep(Duration::from_millis(if refused > 0 { 5 } else { 0 }));
+        }
+        // What it has not sent yet is lost.
+        sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+        drop(stream);
+        cuts.send(()).unwrap();
+    });
+    let server = proxy(setup, origin, &["--workers", "1", "--stall-timeout", "10m"]);
+    let mut client = server.connect();
+    client.send(request("GET", "/", &["Connection: upgrade", "Upgrade: x"]));
+    assert_eq!(client.head().unwrap().status, 101);
+    cut.recv_timeout(TIMEOUT).unwrap();
+    // The kernel tells of the reset once: to one of these. A ring sends once the call is over.
+    let before = stat(&server, "bytes_in");
+    client.send(b"more");
+    until("it is taken", || stat(&server, "bytes_in") >= before + 4);
+    client.send(b"more");
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(client.rest().unwrap_err().kind(), ErrorKind::ConnectionReset);
+    server.stop_cleanly();
 }
 
 fn a_limit_of_content_is_none_of_another_protocol(setup: &Setup) {
