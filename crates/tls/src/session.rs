@@ -412,13 +412,11 @@ pub(crate) mod tests {
         received
     }
 
-    #[test]
-    fn a_client_that_is_asked_for_another_hello_has_no_answer_yet() {
-        let with = |groups: &[&'static dyn SupportedKxGroup]| {
-            Arc::new(CryptoProvider { kx_groups: groups.to_vec(), ..default_provider() })
-        };
-        let here = with(&[kx_group::SECP384R1]);
-        let there = with(&[kx_group::X25519, kx_group::SECP384R1]);
+    /// Returns a client that trusts whomever it meets, and the session that it is to talk with.
+    pub(crate) fn pair(
+        here: Arc<CryptoProvider>,
+        there: Arc<CryptoProvider>,
+    ) -> (ClientConnection, Session) {
         let identity = Identity::make(&["test".to_owned()], &here).unwrap();
         let config = ServerConfig::builder_with_provider(here)
             .with_protocol_versions(&[&TLS13])
@@ -426,7 +424,7 @@ pub(crate) mod tests {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(Certificates::new(&[identity])));
         let conn = ServerConnection::new(Arc::new(config)).unwrap();
-        let mut session = Session::new(conn, None);
+        let session = Session::new(conn, None);
         let trusting = verifier(&Trust::Any, &there, "").unwrap();
         let config = ClientConfig::builder_with_provider(there)
             .with_protocol_versions(&[&TLS13])
@@ -435,7 +433,17 @@ pub(crate) mod tests {
             .with_custom_certificate_verifier(trusting)
             .with_no_client_auth();
         let name = ServerName::try_from("test").unwrap();
-        let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+        (ClientConnection::new(Arc::new(config), name).unwrap(), session)
+    }
+
+    #[test]
+    fn a_client_that_is_asked_for_another_hello_has_no_answer_yet() {
+        let with = |groups: &[&'static dyn SupportedKxGroup]| {
+            Arc::new(CryptoProvider { kx_groups: groups.to_vec(), ..default_provider() })
+        };
+        let here = with(&[kx_group::SECP384R1]);
+        let there = with(&[kx_group::X25519, kx_group::SECP384R1]);
+        let (mut client, mut session) = pair(here, there);
         let states = [(); 3].map(|()| {
             assert!(turn(&mut client, &mut session, &mut Vec::new()));
             session.handshake()

@@ -243,16 +243,9 @@ mod tests {
     use std::sync::Arc;
 
     use rustls::crypto::aws_lc_rs::default_provider;
-    use rustls::pki_types::ServerName;
-    use rustls::version::TLS13;
-    use rustls::{ClientConfig, ServerConfig, ServerConnection};
 
     use super::*;
-    use crate::client::{Trust, verifier};
-    use crate::identity::Identity;
-    use crate::resolver::Certificates;
-    use crate::session::Session;
-    use crate::session::tests::talk;
+    use crate::session::tests::{pair, talk};
 
     /// A transport that fails once it has taken so many bytes.
     struct Failing(usize);
@@ -278,23 +271,7 @@ mod tests {
     /// A session whose handshake is over.
     fn session() -> ClientSession {
         let provider = Arc::new(default_provider());
-        let identity = Identity::make(&["test".to_owned()], &provider).unwrap();
-        let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&[&TLS13])
-            .unwrap()
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(Certificates::new(&[identity])));
-        let conn = ServerConnection::new(Arc::new(config)).unwrap();
-        let mut server = Session::new(conn, None);
-        let trusting = verifier(&Trust::Any, &provider, "").unwrap();
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&TLS13])
-            .unwrap()
-            .dangerous()
-            .with_custom_certificate_verifier(trusting)
-            .with_no_client_auth();
-        let name = ServerName::try_from("test").unwrap();
-        let mut conn = ClientConnection::new(Arc::new(config), name).unwrap();
+        let (mut conn, mut server) = pair(Arc::clone(&provider), provider);
         talk(&mut conn, &mut server);
         ClientSession::new(conn)
     }
