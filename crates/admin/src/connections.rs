@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use weir_sys::poll::{POLLIN, POLLOUT, PollFd, poll};
-use weir_sys::process::monotonic_ns;
+use weir_sys::process::{monotonic_ns, unix_ns};
 use weir_sys::socket;
 
 use crate::Resources;
@@ -191,6 +191,5 @@ fn is_to_loopback(socket: BorrowedFd<'_>) -> bool {
 }
 
 fn now() -> Now {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Now { ns: monotonic_ns(), unix_s: unix.as_secs() }
+    Now { ns: monotonic_ns(), unix_s: unix_ns() / 1_000_000_000 }
 }

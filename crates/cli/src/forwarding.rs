@@ -8,7 +8,7 @@ use weir_server::accept::upstream::{self, UpstreamConfig};
 use weir_server::{HealthCheck, HighPriority, IpNet, Upstream, UpstreamServer, UpstreamTimeouts};
 
 use crate::config_file::{Tables, UpstreamTable};
-use crate::values::{OnOff, ns, saturated};
+use crate::values::{OnOff, host_and_path, ns, saturated};
 use options::{ForwardOptions, HostChoice, RouteOptions, UpstreamOptions};
 
 /// Name of the upstream that `weir proxy` makes.
@@ -75,13 +75,10 @@ pub(crate) fn of_routes(
     }
     for (from, to) in &named.route {
         let wrong = |why: String| format!("--route {from}={to}: {why}");
-        let path_at = from
-            .find('/')
+        let (host, path) = host_and_path(from)
             .ok_or_else(|| wrong("it begins with a path such as /api, or HOST/api".into()))?;
-        let (host, path) = from.split_at(path_at);
         let upstream = all.find(to).map_err(wrong)?;
-        let host = (!host.is_empty()).then(|| host.to_owned());
-        all.routes.push(OptionRoute { host, path: path.to_owned(), upstream });
+        all.routes.push(OptionRoute { host: host.map(str::to_owned), path: path.into(), upstream });
     }
     all.checked(&options.each)
 }

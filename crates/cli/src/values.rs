@@ -20,6 +20,13 @@ pub(crate) enum OnOff {
     Off,
 }
 
+/// Divides `HOST/PATH` or `/PATH` into the host, if there is one, and the path from its slash on;
+/// `None` without a path.
+pub(crate) fn host_and_path(text: &str) -> Option<(Option<&str>, &str)> {
+    let (host, path) = text.split_at(text.find('/')?);
+    Some((Some(host).filter(|host| !host.is_empty()), path))
+}
+
 /// Parses a size in bytes, with powers of 1024: `65536`, `64k`, `1.5M`, `2G`.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let units = [("", 1.0), ("k", 1024.0), ("m", 1_048_576.0), ("g", 1_073_741_824.0)];

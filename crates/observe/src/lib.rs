@@ -15,11 +15,11 @@ use std::iter;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use weir_stats::page::{Layout, PageError, Snapshot, Words};
 use weir_sys::descent::descendants_of;
-use weir_sys::process::monotonic_ns;
+use weir_sys::process::{monotonic_ns, unix_ns};
 use weir_sys::run_dir::{self, Server};
 use weir_sys::shared_page::ReadNumbers;
 
@@ -193,11 +193,6 @@ fn pages_of(first_pid: u64) -> impl Iterator<Item = ServerPage> {
 
 fn last(pages: impl Iterator<Item = ServerPage>) -> Option<ServerPage> {
     pages.max_by_key(ServerPage::started_ns)
-}
-
-/// Returns the time, nanoseconds since 1970.
-fn unix_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
 /// Mapped numbers, as `weir-stats` loads them.

@@ -6,9 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use weir_stats::page::{Layout, PageError, Snapshot, Words};
-use weir_sys::process::monotonic_ns;
+use weir_sys::process::{monotonic_ns, unix_ns};
 
-use crate::unix_ns;
 use crate::usage::Usages;
 
 /// Delay before the page is copied again whose writer was interrupted in the middle of a

@@ -8,11 +8,10 @@
 //! call for a publication and reads no clock: its time is that of the loop's iteration.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_stats::page::{Description, Layout, Owner, SlotWriter, State, Usage, Words};
 use weir_stats::{CallRow, Counters, LoopReport, Merge, TABLE};
-use weir_sys::process::{ids_in_proc, monotonic_ns};
+use weir_sys::process::{ids_in_proc, monotonic_ns, unix_ns};
 use weir_sys::profile;
 use weir_sys::run_dir::RunFile;
 use weir_sys::shared_page::SharedNumbers;
@@ -74,13 +73,12 @@ impl StatPage {
             return None;
         }
         let (pid, _) = ids_in_proc();
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let calls = if config.profile_calls { profile::NAMES } else { &[] };
         let children_from = config.workers;
         let layout = Layout::new(Description {
             pid: pid.into(),
             first_pid: first_pid.into(),
-            started_unix_ns: unix.as_nanos() as u64,
+            started_unix_ns: unix_ns(),
             started_ns: monotonic_ns(),
             slots: children_from + config.workers * children,
             addresses: addresses.iter().map(ToString::to_string).collect(),

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
@@ -243,6 +244,11 @@ pub fn host_name() -> String {
 pub fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Returns the time of the machine's clock, nanoseconds since 1970.
+pub fn unix_ns() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64
 }
 
 /// The numbers by which the kernel knows a thread.

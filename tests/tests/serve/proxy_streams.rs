@@ -194,6 +194,21 @@ fn what_the_origin_sent_last_in_another_protocol_arrives_whole(setup: &Setup) {
     sender.join().unwrap();
 }
 
+/// Writes to a proxy whose client reads nothing, without waiting, until it takes no more. Returns
+/// the number of bytes.
+fn fill(stream: &mut impl Write) -> usize {
+    let (mut sent, mut refused) = (0, 0);
+    while refused < 100 {
+        if let Ok(bytes) = stream.write(&[b'y'; 64 << 10]) {
+            (sent, refused) = (sent + bytes, 0);
+        } else {
+            refused += 1;
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    sent
+}
+
 fn what_the_origin_sent_last_arrives_though_nothing_can_be_sent_to_it_any_more(setup: &Setup) {
     let root = Root::new();
     let path = root.outside().join("origin.sock");
@@ -203,18 +218,8 @@ fn what_the_origin_sent_last_arrives_though_nothing_can_be_sent_to_it_any_more(s
         assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
         stream.write_all(SWITCH).unwrap();
         stream.set_nonblocking(true).unwrap();
-        // Until the proxy, whose client reads nothing, takes no more: then what was written waits
-        // at its end, since a Unix socket has no other place for it.
-        let (mut sent, mut refused) = (0, 0);
-        while refused < 100 {
-            if let Ok(bytes) = stream.write(&[b'y'; 64 << 10]) {
-                (sent, refused) = (sent + bytes, 0);
-            } else {
-                refused += 1;
-                thread::sleep(Duration::from_millis(5));
-            }
-        }
-        sent
+        // What was written waits at the proxy's end: a Unix socket has no other place for it.
+        fill(&mut stream)
     });
     let options = ["--workers", "1", "--stall-timeout", "10m"];
     let server = setup.proxy(&[&format!("unix:{}", path.display())], &options);
@@ -237,14 +242,7 @@ fn a_protocol_that_a_reset_has_cut_does_not_end_as_if_it_were_whole(setup: &Setu
     let origin = by_hand(move |mut stream, _| {
         stream.write_all(SWITCH).unwrap();
         stream.set_nonblocking(true).unwrap();
-        let mut refused = 0;
-        while refused < 100 {
-            match stream.write(&[b'y'; 64 << 10]) {
-                Ok(_) => refused = 0,
-                Err(_) => refused += 1,
-            }
-            thread::sleep(Duration::from_millis(if refused > 0 { 5 } else { 0 }));
-        }
+        fill(&mut stream);
         // What it has not sent yet is lost.
         sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
         drop(stream);

@@ -9,6 +9,16 @@ use weir_tests::{Root, Server};
 use crate::WEIR;
 use crate::sites::{check_refuses, get, write_config, write_users};
 
+/// Asserts the statuses of the replies to requests for paths on hosts, under a configuration.
+fn check_statuses(root: &Root, text: &str, wanted: &[(&str, &str, u16)]) {
+    let config = write_config(root, text);
+    let server = Server::start(WEIR, &["--config", config.to_str().unwrap()], root);
+    for (host, target, status) in wanted {
+        assert_eq!(get(&server, host, target).status, *status, "{host} {target}");
+    }
+    server.stop_cleanly();
+}
+
 #[test]
 fn a_key_without_effect_is_refused_with_its_place() {
     let root = Root::with_hello();
@@ -78,78 +88,93 @@ fn a_key_of_a_site_may_be_for_its_routes() {
 }
 
 #[test]
+fn a_host_has_what_is_for_all_names_above_it_where_nothing_is_for_it_alone() {
+    let root = Root::with_hello();
+    let text = "[[route]]\nhost = '*.example.org'\npath = '/admin'\nallow = ['10.0.0.0/8']\n\
+         [[route]]\nhost = '*.b.example.org'\npath = '/admin'\nstatus = 410\n\
+         [[route]]\npath = '/admin/open'\nstatus = 200\n\
+         [[route]]\nhost = 'a.example.org'\npath = '/ping'\nstatus = 204\n\
+         [[route]]\nhost = 'c.b.example.org'\npath = '/ping'\nstatus = 204\n";
+    check_statuses(
+        &root,
+        text,
+        &[
+            ("a.example.org", "/ping", 204),
+            ("a.example.org", "/admin", 403),
+            ("a.example.org", "/admin/open", 403),
+            ("z.example.org", "/admin/open", 403),
+            ("z.example.org", "/ping", 404),
+            ("c.b.example.org", "/ping", 204),
+            ("c.b.example.org", "/admin", 410),
+            ("other.example", "/admin/open", 200),
+        ],
+    );
+}
+
+#[test]
 fn what_denies_any_host_a_path_holds_behind_a_route_for_all_names_above_that_denies_nothing() {
     let root = Root::with_hello();
-    let config = write_config(
-        &root,
-        "[[route]]\npath = '/admin'\nallow = ['10.0.0.0/8']\n\
+    let text = "[[route]]\npath = '/admin'\nallow = ['10.0.0.0/8']\n\
          [[route]]\npath = '/admin/open'\nstatus = 200\n\
          [[route]]\npath = '/old'\nstatus = 410\n\
          [[route]]\nhost = '*.example.org'\nstatus = 204\n\
          [[route]]\nhost = '*.b.example.org'\npath = '/admin'\nstatus = 410\n\
          [[route]]\nhost = 'a.example.org'\npath = '/static'\nstatus = 404\n\
-         [[route]]\nhost = 'c.b.example.org'\npath = '/static'\nstatus = 404\n",
+         [[route]]\nhost = 'c.b.example.org'\npath = '/static'\nstatus = 404\n";
+    check_statuses(
+        &root,
+        text,
+        &[
+            ("a.example.org", "/static", 404),
+            ("a.example.org", "/admin", 403),
+            ("a.example.org", "/admin/x", 403),
+            ("a.example.org", "/admin/open", 200),
+            ("a.example.org", "/old", 204),
+            ("a.example.org", "/", 204),
+            // The nearer one is for the same path.
+            ("c.b.example.org", "/admin", 410),
+            ("c.b.example.org", "/admin/open", 410),
+            ("c.b.example.org", "/old", 204),
+        ],
     );
-    let server = Server::start(WEIR, &["--config", config.to_str().unwrap()], &root);
-    for (host, target, status) in [
-        ("a.example.org", "/static", 404),
-        ("a.example.org", "/admin", 403),
-        ("a.example.org", "/admin/x", 403),
-        ("a.example.org", "/admin/open", 200),
-        ("a.example.org", "/old", 204),
-        ("a.example.org", "/", 204),
-        // The nearer one is for the same path.
-        ("c.b.example.org", "/admin", 410),
-        ("c.b.example.org", "/admin/open", 410),
-        ("c.b.example.org", "/old", 204),
-    ] {
-        assert_eq!(get(&server, host, target).status, status, "{host} {target}");
-    }
-    server.stop_cleanly();
 }
 
 #[test]
 fn a_route_of_a_host_hides_what_denies_all_names_above_it_a_path_below() {
     let root = Root::with_hello();
-    let config = write_config(
-        &root,
-        "[[route]]\nhost = '*.example.org'\npath = '/admin/x'\nallow = ['10.0.0.0/8']\n\
+    let text = "[[route]]\nhost = '*.example.org'\npath = '/admin/x'\nallow = ['10.0.0.0/8']\n\
          [[route]]\nhost = 'a.example.org'\nstatus = 204\n\
          [[route]]\nhost = 'b.example.org'\npath = '/admin'\nstatus = 204\n\
-         [[route]]\nhost = 'c.example.org'\npath = '/admin/x/y'\nstatus = 204\n",
+         [[route]]\nhost = 'c.example.org'\npath = '/admin/x/y'\nstatus = 204\n";
+    check_statuses(
+        &root,
+        text,
+        &[
+            ("a.example.org", "/admin/x", 204),
+            ("b.example.org", "/admin/x", 204),
+            ("c.example.org", "/admin/x", 403),
+            ("c.example.org", "/admin/x/y", 204),
+            ("d.example.org", "/admin/x/y", 403),
+        ],
     );
-    let server = Server::start(WEIR, &["--config", config.to_str().unwrap()], &root);
-    for (host, target, status) in [
-        ("a.example.org", "/admin/x", 204),
-        ("b.example.org", "/admin/x", 204),
-        ("c.example.org", "/admin/x", 403),
-        ("c.example.org", "/admin/x/y", 204),
-        ("d.example.org", "/admin/x/y", 403),
-    ] {
-        assert_eq!(get(&server, host, target).status, status, "{host} {target}");
-    }
-    server.stop_cleanly();
 }
 
 #[test]
 fn a_host_may_have_routes_outside_of_a_site_above_it_that_is_for_all_clients() {
     let root = Root::with_hello();
-    let config = write_config(
-        &root,
-        "[[site]]\nhosts = ['*.b']\nallow = ['10.0.0.0/8']\n\
+    let text = "[[site]]\nhosts = ['*.b']\nallow = ['10.0.0.0/8']\n\
          [[site]]\nhosts = ['*.a.b']\nstatus = 410\n\
-         [[route]]\nhost = 'x.a.b'\npath = '/ping'\nstatus = 204\n",
+         [[route]]\nhost = 'x.a.b'\npath = '/ping'\nstatus = 204\n";
+    check_statuses(
+        &root,
+        text,
+        &[
+            ("x.a.b", "/ping", 204),
+            ("x.a.b", "/hello.txt", 200),
+            ("y.a.b", "/ping", 410),
+            ("z.b", "/ping", 403),
+        ],
     );
-    let server = Server::start(WEIR, &["--config", config.to_str().unwrap()], &root);
-    for (host, target, status) in [
-        ("x.a.b", "/ping", 204),
-        ("x.a.b", "/hello.txt", 200),
-        ("y.a.b", "/ping", 410),
-        ("z.b", "/ping", 403),
-    ] {
-        assert_eq!(get(&server, host, target).status, status, "{host} {target}");
-    }
-    server.stop_cleanly();
     check_refuses(
         &root,
         "[[site]]\nhosts = ['*.a.b']\n[[site.route]]\npath = '/c'\ndeny = ['::1']\n\

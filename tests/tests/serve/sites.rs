@@ -612,33 +612,6 @@ fn an_unknown_host_is_answered_as_the_file_says() {
 }
 
 #[test]
-fn a_host_has_what_is_for_all_names_above_it_where_nothing_is_for_it_alone() {
-    let root = Root::with_hello();
-    let config = write_config(
-        &root,
-        "[[route]]\nhost = '*.example.org'\npath = '/admin'\nallow = ['10.0.0.0/8']\n\
-         [[route]]\nhost = '*.b.example.org'\npath = '/admin'\nstatus = 410\n\
-         [[route]]\npath = '/admin/open'\nstatus = 200\n\
-         [[route]]\nhost = 'a.example.org'\npath = '/ping'\nstatus = 204\n\
-         [[route]]\nhost = 'c.b.example.org'\npath = '/ping'\nstatus = 204\n",
-    );
-    let server = Server::start(WEIR, &["--config", config.to_str().unwrap()], &root);
-    for (host, target, status) in [
-        ("a.example.org", "/ping", 204),
-        ("a.example.org", "/admin", 403),
-        ("a.example.org", "/admin/open", 403),
-        ("z.example.org", "/admin/open", 403),
-        ("z.example.org", "/ping", 404),
-        ("c.b.example.org", "/ping", 204),
-        ("c.b.example.org", "/admin", 410),
-        ("other.example", "/admin/open", 200),
-    ] {
-        assert_eq!(get(&server, host, target).status, status, "{host} {target}");
-    }
-    server.stop_cleanly();
-}
-
-#[test]
 fn a_page_from_elsewhere_does_not_reach_a_loopback_listener() {
     let root = Root::with_hello();
     let server = Server::start(WEIR, &["--allowed-host", "app.test"], &root);

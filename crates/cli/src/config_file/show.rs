@@ -8,6 +8,7 @@ use clap::{ArgMatches, Command};
 use toml::{Table, Value};
 
 use super::option;
+use crate::values;
 
 /// Where options come from that the command line leaves out.
 #[derive(Debug, Default)]
@@ -108,7 +109,7 @@ fn put_before(tables: &mut Table, name: &str, values: &[String]) {
     let pairs = values.iter().filter_map(|text| text.split_once('='));
     let mut made: Vec<Value> = match name {
         "upstream" => pairs.map(|(name, urls)| Value::Table(upstream(name, urls))).collect(),
-        _ => pairs.map(|(from, to)| Value::Table(route(from, to))).collect(),
+        _ => pairs.filter_map(|(from, to)| route(from, to)).map(Value::Table).collect(),
     };
     made.append(all);
     *all = made;
@@ -122,15 +123,15 @@ fn upstream(name: &str, urls: &str) -> Table {
     table
 }
 
-fn route(from: &str, to: &str) -> Table {
-    let (host, path) = from.split_at(from.find('/').unwrap_or(0));
+fn route(from: &str, to: &str) -> Option<Table> {
+    let (host, path) = values::host_and_path(from)?;
     let mut table = Table::new();
-    if !host.is_empty() {
+    if let Some(host) = host {
         table.insert("host".into(), text_value(host));
     }
     table.insert("path".into(), text_value(path));
     table.insert("upstream".into(), text_value(to));
-    table
+    Some(table)
 }
 
 fn text_value(text: &str) -> Value {

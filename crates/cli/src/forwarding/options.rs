@@ -256,9 +256,9 @@ fn queue_policies() -> PossibleValuesParser {
 }
 
 fn high_priority(text: &str) -> Result<HighPriority, String> {
-    let path_at = text.find('/').ok_or("it begins with a path such as /pay, or HOST/pay")?;
-    let (host, path) = text.split_at(path_at);
-    let host = (!host.is_empty()).then(|| HostPattern::parse(host)).transpose()?;
+    let (host, path) =
+        values::host_and_path(text).ok_or("it begins with a path such as /pay, or HOST/pay")?;
+    let host = host.map(HostPattern::parse).transpose()?;
     Ok(HighPriority { host, path: path.to_owned() })
 }
 

@@ -132,10 +132,10 @@ impl All {
     /// Returns the hosts of the site that would have a host without routes of its own, if that site
     /// is not for all clients.
     fn restricted_above(&self, host: &HostPattern) -> Option<&HostPattern> {
-        let of_sites = self.named.iter().flat_map(|site| &site.hosts);
-        let above = of_sites.filter(|each| each.covers(host));
-        let all = above.max_by_key(|each| each.to_string().len())?;
-        let site = self.named.iter().find(|site| site.hosts.contains(all))?;
+        let of_sites = self.named.iter();
+        let hosts = of_sites.flat_map(|site| site.hosts.iter().map(move |each| (each, site)));
+        let above = hosts.filter(|(each, _)| each.covers(host));
+        let (all, site) = above.max_by_key(|(each, _)| each.to_string().len())?;
         let mut rules = site.routes.iter().map(|route| &route.rule).chain([&site.otherwise]);
         rules.any(is_restricted).then_some(all)
     }

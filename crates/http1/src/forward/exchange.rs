@@ -104,11 +104,12 @@ impl Exchange {
                 false => proxy_protocol::write(&mut bytes, version, facts.endpoints.as_ref()),
             }
         }
-        let (asked, host) = request::write(&mut bytes, request, head, facts);
+        let connection = Connection::of(head);
+        let (asked, host) = request::write(&mut bytes, request, head, &connection, facts);
         let names_server = facts.host.is_some() || request.host.is_none();
         let is_chunked = request.framing == Framing::Chunked;
         // Other content has no trailers.
-        let of_trailers = if is_chunked { Connection::of(head) } else { Connection::default() };
+        let request_nominated = if is_chunked { connection.nominated() } else { Vec::new() };
         Self {
             method: request.method,
             client: request.version,
@@ -121,7 +122,7 @@ impl Exchange {
             request_bytes_max: REQUEST_BYTES_MAX,
             is_tls: facts.is_tls,
             request_trailers: Vec::new(),
-            request_nominated: of_trailers.nominated(),
+            request_nominated,
             asked,
             is_last: request::is_last(request, facts),
             client_ended: false,

@@ -82,12 +82,13 @@ pub(super) fn is_last(request: &Request<'_>, facts: &RequestFacts<'_>) -> bool {
     facts.is_last || has_stray_content(request)
 }
 
-/// Appends the head of `request`, which was parsed from `head`. Returns what it asks for, and the
-/// range of the Host in `out`.
+/// Appends the head of `request`, which was parsed from `head`, as was `connection`. Returns what
+/// it asks for, and the range of the Host in `out`.
 pub(super) fn write(
     out: &mut Vec<u8>,
     request: &Request<'_>,
     head: &[u8],
+    connection: &Connection<'_>,
     facts: &RequestFacts<'_>,
 ) -> (Asked, Range<usize>) {
     out.extend_from_slice(request.method.as_str().as_bytes());
@@ -110,7 +111,7 @@ pub(super) fn write(
     let host = from..out.len();
     out.extend_from_slice(b"\r\n");
     let mut said = Said::default();
-    let (upgrade, accepts_events) = write_fields(out, request, head, facts, &mut said);
+    let (upgrade, accepts_events) = write_fields(out, request, head, connection, facts, &mut said);
     write_origin(out, request, facts, &said);
     out.extend_from_slice(via(request.version));
     out.extend_from_slice(facts.fields);
@@ -140,10 +141,10 @@ fn write_fields<'b>(
     out: &mut Vec<u8>,
     request: &Request<'_>,
     head: &'b [u8],
+    connection: &Connection<'_>,
     facts: &RequestFacts<'_>,
     said: &mut Said<'b>,
 ) -> (Option<&'b [u8]>, bool) {
-    let connection = Connection::of(head);
     let (mut upgrade, mut accepts_events) = (None, false);
     for (name, value) in lines(head) {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);

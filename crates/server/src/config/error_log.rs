@@ -6,7 +6,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
+
+use weir_sys::process::unix_ns;
 
 use super::LogTarget;
 
@@ -75,8 +77,7 @@ pub(crate) struct LogEntry {
 impl LogEntry {
     /// Creates the message of an event of this moment.
     pub(crate) fn now(level: LogLevel, text: String) -> Self {
-        let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        Self { level, unix_ns: since_1970.as_nanos() as u64, text }
+        Self { level, unix_ns: unix_ns(), text }
     }
 }
 

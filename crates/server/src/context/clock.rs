@@ -2,9 +2,9 @@
 //! and repeat it in every run.
 
 use std::cell::Cell;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
-use weir_sys::process::thread_cpu_clock_ns;
+use weir_sys::process::{self, thread_cpu_clock_ns};
 
 /// A clock. Times are nanoseconds since the loop began, unless stated otherwise.
 #[derive(Debug)]
@@ -53,10 +53,7 @@ impl Clock {
     /// `now_ns`.
     pub(crate) fn unix_offset_ns(&self, now_ns: u64) -> u64 {
         match self {
-            Self::Machine(_) => {
-                let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                (unix.as_nanos() as u64).saturating_sub(now_ns)
-            }
+            Self::Machine(_) => process::unix_ns().saturating_sub(now_ns),
             Self::Manual { unix_ns, .. } => *unix_ns,
         }
     }

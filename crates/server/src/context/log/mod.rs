@@ -11,7 +11,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
+
+use weir_sys::process::unix_ns;
 
 use crate::config::{AccessLog, Error, ErrorLog, LogTarget};
 use crate::sandbox::{Confinement, Task};
@@ -285,8 +287,7 @@ impl Writer {
     }
 
     fn write(&mut self, lines: &[u8], count: u64) {
-        let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let time = rfc3339(since_1970.as_nanos() as u64);
+        let time = rfc3339(unix_ns());
         let (lost, outcome) = self.sink.write(lines, count, &time);
         let Err(error) = outcome else { return };
         self.lost.fetch_add(lost, Ordering::Relaxed);
