@@ -32,8 +32,10 @@ pub(crate) struct RingIo {
     /// The poll for the end of the connect.
     pub connect: Option<Op>,
     pub receive: Option<Op>,
-    /// True if the receive was cancelled because too much was unread.
-    pub is_full: bool,
+    /// True if the receive is one for all that comes.
+    pub receives_many: bool,
+    /// True if the receive was cancelled.
+    pub is_cancelled: bool,
     pub send: Option<Op>,
 }
 
@@ -103,8 +105,20 @@ impl RingIo {
     }
 
     /// Returns whether as much as is held at a time is unread.
-    pub(crate) fn holds_much(&self) -> bool {
+    fn holds_much(&self) -> bool {
         self.received.len() - self.read >= RECEIVED_BYTES_MAX
+    }
+
+    /// Returns whether one receive may serve for all that comes. It waits to be woken once the
+    /// socket is empty, and where a send was told of the reset, nothing wakes it any more: the
+    /// socket's end is no FIN (io_recv_finish and tcp_inq_hint of Linux 6.18).
+    pub(crate) fn may_receive_many(&self) -> bool {
+        self.failed.is_none()
+    }
+
+    /// Returns whether a receive under way is to be cancelled.
+    pub(crate) fn wants_cancelled(&self) -> bool {
+        self.holds_much() || self.receives_many && !self.may_receive_many()
     }
 
     /// Takes out the bytes to be sent next; `None` if there are none, or others are on their way.
@@ -229,6 +243,17 @@ mod tests {
         ring.sent(Some(32), Vec::new(), true);
         assert_eq!(kind(ring.write(b"d")), Some(io::ErrorKind::BrokenPipe));
         assert!(!ring.is_sending());
+    }
+
+    #[test]
+    fn a_receive_for_all_that_comes_is_given_up_once_a_send_has_failed() {
+        let mut ring = connected();
+        ring.receives_many = ring.may_receive_many();
+        assert!(ring.receives_many && !ring.wants_cancelled());
+        ring.sent(Some(104), Vec::new(), true);
+        assert!(ring.wants_cancelled() && ring.wants_input());
+        ring.receives_many = ring.may_receive_many();
+        assert!(!ring.receives_many && !ring.wants_cancelled());
     }
 
     #[test]

@@ -68,7 +68,11 @@ impl RingWorker {
                 }
             },
             _ => {
+                let has_failed = completion.result < 0;
                 if !sent(socket, completion) {
+                    if has_failed {
+                        upstreams.sockets.change(token.slot);
+                    }
                     return;
                 }
             }
@@ -133,11 +137,13 @@ fn begin_ops(ring: &mut ServerRing, socket: &mut UpstreamSocket, token: Token) -
     }
     match io.receive {
         None if io.wants_input() => {
-            io.is_full = false;
-            io.receive = Some(ring.receive(handle, true, Data::of(Kind::UpstreamReceive, token)));
+            io.is_cancelled = false;
+            io.receives_many = io.may_receive_many();
+            let data = Data::of(Kind::UpstreamReceive, token);
+            io.receive = Some(ring.receive(handle, io.receives_many, data));
         }
-        Some(op) if io.holds_much() && !io.is_full => {
-            io.is_full = true;
+        Some(op) if io.wants_cancelled() && !io.is_cancelled => {
+            io.is_cancelled = true;
             ring.cancel(op, Then::Nothing);
         }
         _ => {}
