@@ -1,14 +1,15 @@
-//! Compresses what the lab carries: the files of the experiments, and plotly.js, taken out of the
-//! crate that bundles it. Only its text is wanted: as a dependency of the build script, the crate
-//! is neither optimised nor part of the binary.
+//! Compresses what the lab carries: the files of the experiments, and ECharts, taken out of the
+//! folder of the crate that bundles it. Only its text is wanted: as a dependency of the build
+//! script, the crate is neither optimised nor part of the binary.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use brotli::enc::BrotliEncoderParams;
-use plotly::Plot;
+use serde_json::Value;
 
 const EXPERIMENTS: &str = "../../experiments";
 
@@ -19,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut texts = BTreeMap::new();
     collect(Path::new(EXPERIMENTS), &mut texts)?;
     pack(&Path::new(&out).join("experiments.json.br"), &serde_json::to_vec(&texts)?)?;
-    pack(&Path::new(&out).join("plotly.min.js.br"), plotly_js()?.as_bytes())
+    pack(&Path::new(&out).join("echarts.min.js.br"), &echarts()?)
 }
 
 /// Adds the texts of the files in `dir` and the folders within, by their paths in the experiments.
@@ -51,12 +52,27 @@ fn pack(path: &Path, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
     Ok(fs::write(path, packed)?)
 }
 
-fn plotly_js() -> Result<String, Box<dyn Error>> {
-    let sources = Plot::offline_js_sources();
-    let plotly = sources
-        .split("<script type=\"text/javascript\">")
-        .find(|part| part.contains("* plotly.js v"))
-        .and_then(|part| part.rsplit_once("</script>"))
-        .ok_or("the plotly crate has no plotly.js where it was")?;
-    Ok(plotly.0.to_owned())
+/// Returns the text of ECharts.
+fn echarts() -> Result<Vec<u8>, Box<dyn Error>> {
+    let path = folder_of("charming")?.join("src/asset/echarts-5.5.1.min.js");
+    fs::read(&path).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// Returns the folder of a dependency, which cargo alone knows.
+fn folder_of(package: &str) -> Result<PathBuf, Box<dyn Error>> {
+    let variable = |name| std::env::var(name).map_err(|error| format!("{name}: {error}"));
+    let output = Command::new(variable("CARGO")?)
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .args(["--filter-platform", &variable("HOST")?])
+        .output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let manifest = packages
+        .filter(|one| one["name"] == package)
+        .find_map(|one| one["manifest_path"].as_str())
+        .ok_or_else(|| format!("cargo knows no {package}"))?;
+    Ok(Path::new(manifest).parent().unwrap_or(Path::new("")).to_owned())
 }

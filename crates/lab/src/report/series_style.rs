@@ -55,8 +55,6 @@ pub(super) const PALE: Rgb = (89, 99, 110);
 /// A marker.
 #[derive(Debug)]
 pub(super) struct Shape {
-    /// Its name in plotly.js.
-    pub symbol: &'static str,
     /// Its corners around (0, 0), at a distance of about 1; y grows downwards.
     pub corners: &'static [(f64, f64)],
 }
@@ -75,7 +73,6 @@ pub(super) const COLOURS: [(Rgb, Rgb); 7] = [
 
 const SHAPES: [Shape; 6] = [
     Shape {
-        symbol: "circle",
         corners: &[
             (0.0, -0.95),
             (0.67, -0.67),
@@ -87,15 +84,11 @@ const SHAPES: [Shape; 6] = [
             (-0.67, -0.67),
         ],
     },
+    Shape { corners: &[(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)] },
+    Shape { corners: &[(0.0, -1.1), (1.05, 0.75), (-1.05, 0.75)] },
+    Shape { corners: &[(0.0, -1.2), (1.2, 0.0), (0.0, 1.2), (-1.2, 0.0)] },
+    Shape { corners: &[(0.0, 1.1), (1.05, -0.75), (-1.05, -0.75)] },
     Shape {
-        symbol: "square",
-        corners: &[(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)],
-    },
-    Shape { symbol: "triangle-up", corners: &[(0.0, -1.1), (1.05, 0.75), (-1.05, 0.75)] },
-    Shape { symbol: "diamond", corners: &[(0.0, -1.2), (1.2, 0.0), (0.0, 1.2), (-1.2, 0.0)] },
-    Shape { symbol: "triangle-down", corners: &[(0.0, 1.1), (1.05, -0.75), (-1.05, -0.75)] },
-    Shape {
-        symbol: "cross",
         corners: &[
             (-0.4, -1.1),
             (0.4, -1.1),
@@ -115,7 +108,6 @@ const SHAPES: [Shape; 6] = [
 
 /// The marker of INVALID points, hollow in the series' colour.
 pub(super) const INVALID: Shape = Shape {
-    symbol: "x-open",
     corners: &[
         (-1.0, -0.45),
         (-0.45, -1.0),
@@ -218,7 +210,7 @@ pub(super) mod tests {
     #[test]
     fn any_two_of_twelve_series_differ_in_shape_or_dash() {
         let looks = (0..12).map(|nth| series_style(nth, Stroke::Marks));
-        let looks: Vec<_> = looks.map(|look| (look.shape.unwrap().symbol, look.dash)).collect();
+        let looks: Vec<_> = looks.map(|look| (look.shape.unwrap().corners, look.dash)).collect();
         for (nth, one) in looks.iter().enumerate() {
             assert!(!looks[..nth].contains(one), "{nth}");
         }

@@ -1,5 +1,5 @@
-//! The interactive part of the page: plotly.js, compressed, the figures as data, and our own
-//! script, which unpacks the library and draws the data. Colours are read from the style sheet.
+//! The interactive part of the page: ECharts, compressed, the figures as data, and our own script,
+//! which unpacks the library and draws the data. Colours are read from the style sheet.
 
 use std::io;
 use std::sync::OnceLock;
@@ -51,7 +51,7 @@ impl Figures {
 }
 
 fn axis(label: &str, log: bool) -> Value {
-    json!({ "label": drawn(label), "log": log })
+    json!({ "label": label, "log": log })
 }
 
 fn series(picture: &Picture, nth: usize, series: &Series) -> Value {
@@ -62,19 +62,18 @@ fn series(picture: &Picture, nth: usize, series: &Series) -> Value {
     };
     let invalid: Vec<&&Mark> = marks.iter().filter(|mark| mark.invalid_value.is_some()).collect();
     json!({
-        "label": drawn(&series.label),
         "colour": look.ink.variable(),
-        "symbol": look.shape.map(|shape| shape.symbol),
+        "corners": look.shape.map(|shape| shape.corners),
         "steps": look.steps,
         "joined": look.joined,
-        "dash": look.dash.map_or("solid".to_owned(), |(dash, gap)| format!("{dash}px,{gap}px")),
+        "dash": look.dash.map(|(dash, gap)| [dash, gap]),
         "x": at(|mark| Some(mark.x)),
         "y": at(|mark| mark.estimate.map(|e| e.value)),
         "up": at(|mark| mark.estimate.map(|e| e.high - e.value)),
         "down": at(|mark| mark.estimate.map(|e| e.value - e.low)),
         "text": marks.iter().map(|mark| said(picture, series, mark)).collect::<Vec<_>>(),
         "invalid": {
-            "symbol": INVALID.symbol,
+            "corners": INVALID.corners,
             "x": invalid.iter().map(|mark| mark.x).collect::<Vec<_>>(),
             "y": invalid.iter().map(|mark| mark.invalid_value).collect::<Vec<_>>(),
             "text": invalid.iter().map(|m| said_invalid(picture, series, m)).collect::<Vec<_>>(),
@@ -100,7 +99,7 @@ fn said_invalid(picture: &Picture, series: &Series, mark: &Mark) -> String {
     format!("{label}: {value}, {INVALID_NAME}")
 }
 
-/// Escapes a text for plotly.js, which interprets some HTML.
+/// Escapes a text for the label of a point, which is HTML.
 fn drawn(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -111,16 +110,16 @@ fn inert(value: &Value) -> String {
 }
 
 /// Library that draws the figures, compressed; the build script takes it out of its crate.
-const ENGINE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plotly.min.js.br"));
+const ENGINE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/echarts.min.js.br"));
 
-/// Returns plotly.js, compressed as browsers can unpack it, and encoded as text.
+/// Returns ECharts, compressed as browsers can unpack it, and encoded as text.
 fn engine() -> &'static str {
     static PACKED: OnceLock<String> = OnceLock::new();
     // A memory takes every byte, and what the build packed can be unpacked: a test looks.
     PACKED.get_or_init(|| STANDARD.encode(repacked().unwrap_or_default()))
 }
 
-/// Unpacks plotly.js from Brotli, which no script of a page can undo, and packs it as gzip, which
+/// Unpacks ECharts from Brotli, which no script of a page can undo, and packs it as gzip, which
 /// is a third larger.
 fn repacked() -> io::Result<Vec<u8>> {
     let mut packer = GzEncoder::new(Vec::new(), Compression::default());
@@ -136,14 +135,14 @@ mod tests {
     use crate::report::fixtures::{self, HOSTILE};
 
     #[test]
-    fn the_engine_is_plotly_alone_and_small() {
+    fn the_engine_is_echarts_alone_and_small() {
         let packed = engine();
-        assert!(packed.len() < 2_500_000, "{}", packed.len());
+        assert!(packed.len() < 600_000, "{}", packed.len());
         let bytes = STANDARD.decode(packed).unwrap();
         let mut text = String::new();
         flate2::read::GzDecoder::new(&bytes[..]).read_to_string(&mut text).unwrap();
-        assert!(text.contains("plotly.js v") && !text.contains("</script>"));
-        assert!(text.len() > 4_000_000 && text.len() < 5_500_000, "{}", text.len());
+        assert!(text.contains("echarts") && !text.contains("</script>"));
+        assert!(text.len() > 900_000 && text.len() < 1_500_000, "{}", text.len());
     }
 
     #[test]
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_label_is_text_to_plotly() {
+    fn a_hostile_label_is_text_at_a_point() {
         assert_eq!(drawn("<b>a</b> & b"), "&lt;b&gt;a&lt;/b&gt; &amp; b");
     }
 
