@@ -22,6 +22,9 @@ pub const CPU_MAX: f64 = 0.95;
 /// The largest valid CPU share of a thread in its busiest second, of one core. Applies only if 1 %
 /// of the starts were later than [`LAG_SMALL_NS`].
 pub const CPU_BUSIEST_MAX: f64 = 0.98;
+/// The largest share of its time for which a driving thread may be ready to run and wait for its
+/// core, where that and its CPU share are more than [`CPU_MAX`] together.
+pub const RUN_DELAY_MAX: f64 = 0.1;
 
 /// The conditions of a run that decide what its numbers mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +82,8 @@ pub struct AuditMetrics {
     /// Share of the planned requests that were started, 0 to 1; `None` in a closed loop, or if
     /// nothing was planned.
     pub achieved: Option<f64>,
-    /// CPU share of each thread, of one core, 0 to 1.
+    /// CPU share of each thread, of one core, 0 to 1: over the whole run, or until nothing more was
+    /// begun if that is more.
     pub cpu: Vec<f64>,
     /// The largest CPU share of any thread in any one second, 0 to 1.
     pub busiest: f64,
@@ -107,6 +111,7 @@ pub fn audit(input: &AuditInput, outcome: &RunOutcome) -> Verdict {
         let mut reasons = evidence(input).reasons();
         reasons.extend(nothing_measured(&outcome.counts));
         reasons.extend(packets_without_room(outcome));
+        reasons.extend(kept_off_its_core(outcome));
         reasons
     };
     let reasons = reasons_for(input);
@@ -115,7 +120,9 @@ pub fn audit(input: &AuditInput, outcome: &RunOutcome) -> Verdict {
     Verdict { valid: reasons.is_empty(), rates_valid, reasons, notes, metrics }
 }
 
-/// The running verdict, updated after each second of a run.
+/// The running verdict, updated after each second of a run. Of the CPU shares it has those of the
+/// threads that still run alone, and how long these waited for their cores is no part of it: the
+/// final verdict judges both of all threads.
 #[derive(Clone, Debug)]
 pub struct RunningAudit {
     /// The conditions of the run.
@@ -135,18 +142,19 @@ impl RunningAudit {
         let length_ns = self.so_far.length_ns + interval.length_ns;
         self.so_far.add(interval);
         self.so_far.length_ns = length_ns;
+        self.so_far.cpu_share_so_far = interval.cpu_share_so_far;
     }
 
     /// Returns the reasons why the run would be INVALID if it ended now; empty if it would be
     /// valid.
     pub fn reasons(&self) -> Vec<String> {
-        let Interval { length_ns, counts, response, lag, cpu_ns, .. } = &self.so_far;
+        let Interval { counts, response, lag, cpu_share_so_far, .. } = &self.so_far;
         let evidence = Evidence {
             input: &self.input,
             counts,
             lag,
             response,
-            cpu: share(*cpu_ns, length_ns * self.input.threads.max(1) as u64),
+            cpu: *cpu_share_so_far,
             busiest: 0.0,
             // A start that is due as the second ends is begun in the next one.
             grace: self.input.threads as u64,
@@ -183,7 +191,8 @@ impl Evidence<'_> {
         (lost > 0).then(|| {
             format!(
                 "No descriptor was free for {lost} of {} starts (fd-unavail): raise the limit \
-                 with `ulimit -n` or --max-conns, or shorten --timeout, or lower the rate.",
+                 (`ulimit -n`, --max-conns, or fs.epoll.max_user_watches), or shorten --timeout, \
+                 or lower the rate.",
                 self.counts.planned
             )
         })
@@ -284,6 +293,22 @@ fn packets_without_room(outcome: &RunOutcome) -> Option<String> {
     ))
 }
 
+/// A thread that something else kept off its core: replies lay there unread. In a closed loop, or
+/// where all connections were busy, no start is late for that.
+fn kept_off_its_core(outcome: &RunOutcome) -> Option<String> {
+    let threads = outcome.threads.iter();
+    let shares = threads.filter_map(|thread| Some((thread.while_planned, thread.run_delay?)));
+    let kept_off = shares.filter(|(ran, waited)| ran + waited > CPU_MAX && *waited > RUN_DELAY_MAX);
+    let (ran, waited) = kept_off.max_by(|one, other| one.1.total_cmp(&other.1))?;
+    Some(format!(
+        "A driving thread ran for {:.1} % of its time and waited for its core for {:.1} % (95 % \
+         is the limit for both together): pin it to a core of its own with --cpus, or end what \
+         else runs there.",
+        100.0 * ran,
+        100.0 * waited
+    ))
+}
+
 fn nothing_measured(counts: &Counts) -> Option<String> {
     (counts.arrivals == 0 && counts.planned == 0).then(|| {
         "Nothing was measured, no start fell into the measured time: raise --rate or --duration, \
@@ -338,7 +363,7 @@ fn metrics(input: &AuditInput, outcome: &RunOutcome) -> AuditMetrics {
         lag_p999_ns: lag.at(0.999),
         lag_max_ns: lag.max(),
         achieved: achieved(input, &outcome.counts),
-        cpu: threads.iter().map(|thread| cpu(input, thread, outcome.elapsed_ns)).collect(),
+        cpu: threads.iter().map(|thread| cpu(thread, outcome.elapsed_ns)).collect(),
         busiest: threads.iter().map(|thread| thread.busiest).fold(0.0, f64::max),
         descriptors_left: input.descriptors.saturating_sub(outcome.open_max),
         ports_left: (input.ports > 0)
@@ -346,12 +371,10 @@ fn metrics(input: &AuditInput, outcome: &RunOutcome) -> AuditMetrics {
     }
 }
 
-/// Returns the share of its core that a thread used. In a closed loop no start can be late, so that
-/// the share tells it all: what waits for the last replies does not dilute it there. Nor does it
-/// where the load goes on meanwhile, whose time is not counted.
-fn cpu(input: &AuditInput, thread: &ThreadCpu, elapsed_ns: u64) -> f64 {
-    let whole = share(thread.user_ns + thread.system_ns, elapsed_ns);
-    if input.closed || input.cooldown_ns > 0 { whole.max(thread.while_planned) } else { whole }
+/// Returns the share of its core that a thread used. The wait for the last replies does not dilute
+/// it: starts come before replies, so that none need be late where replies are read too late.
+fn cpu(thread: &ThreadCpu, elapsed_ns: u64) -> f64 {
+    share(thread.user_ns + thread.system_ns, elapsed_ns).max(thread.while_planned)
 }
 
 fn achieved(input: &AuditInput, counts: &Counts) -> Option<f64> {
@@ -418,6 +441,7 @@ mod tests {
                 system_ns: 2_000 * MS,
                 busiest: 0.4,
                 while_planned: 0.3,
+                run_delay: None,
             }],
             ..RunOutcome::default()
         };
@@ -541,13 +565,35 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_the_last_reply_does_not_excuse_a_busy_closed_loop() {
+    fn waiting_for_the_last_reply_does_not_excuse_a_busy_thread() {
         let mut outcome = outcome();
         outcome.threads[0].while_planned = 0.96;
-        let reasons = reasons(&closed(), &outcome);
-        assert!(reasons.len() == 1 && reasons[0].contains("96.0 % of its core"), "{reasons:?}");
-        // In an open loop starts would be late.
-        assert!(audit(&input(), &outcome).valid);
+        // In an open loop too: starts come before replies, and none is late.
+        for input in [input(), closed()] {
+            let verdict = audit(&input, &outcome);
+            let reasons = verdict.reasons;
+            assert!(reasons.len() == 1 && reasons[0].contains("96.0 % of its core"), "{reasons:?}");
+            assert_eq!(verdict.metrics.cpu, [0.96]);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_its_core_measures_itself_in_both_loops() {
+        let reasons_at = |input: &AuditInput, ran: f64, waited: Option<f64>| {
+            let mut outcome = outcome();
+            (outcome.threads[0].while_planned, outcome.threads[0].run_delay) = (ran, waited);
+            reasons(input, &outcome)
+        };
+        for input in [input(), closed()] {
+            let reasons = reasons_at(&input, 0.5, Some(0.5));
+            assert!(reasons.len() == 1, "{reasons:?}");
+            assert!(reasons[0].contains("ran for 50.0 %"), "{reasons:?}");
+            assert!(reasons[0].contains("waited for its core for 50.0 %"), "{reasons:?}");
+            // It had time left; it had nearly all; the kernel does not tell.
+            for (ran, waited) in [(0.5, Some(0.4)), (0.9, Some(0.09)), (0.5, None)] {
+                assert_eq!(reasons_at(&input, ran, waited), [""; 0]);
+            }
+        }
     }
 
     #[test]
@@ -633,6 +679,22 @@ mod tests {
         outcome.whole_run.connects += 100;
         let times = AuditInput { port_hold_ns: 60_000 * MS, cooldown_ns: 1_000 * MS, ..input() };
         assert_eq!(audit(&times, &outcome).metrics.ports_left, Some(28_000 - 40 - 400));
+    }
+
+    #[test]
+    fn the_verdict_so_far_is_of_the_busiest_thread_and_not_of_their_mean() {
+        let mut second = Interval::default();
+        for cpu_share_so_far in [0.96, 0.2] {
+            let length_ns = 1_000 * MS;
+            second.add(&Interval { length_ns, cpu_share_so_far, ..Interval::default() });
+        }
+        let mut running_audit = RunningAudit::new(&input());
+        running_audit.add(&second);
+        let reasons = running_audit.reasons();
+        assert!(reasons.len() == 1 && reasons[0].contains("96.0 % of its core"), "{reasons:?}");
+        // The share is that of the whole run each time, and may fall again.
+        running_audit.add(&Interval { cpu_share_so_far: 0.9, ..second });
+        assert_eq!(running_audit.reasons(), [""; 0]);
     }
 
     #[test]

@@ -41,8 +41,8 @@ pub enum ErrorKind {
     TlsTruncated,
     /// The data received is not HTTP, or was not requested.
     BadReply,
-    /// No file descriptor available on this side: EMFILE, ENFILE, or the run's own limit. The
-    /// client's fault.
+    /// No file descriptor available on this side: EMFILE, ENFILE, or the run's own limit; or none
+    /// more can be watched (ENOSPC). The client's fault.
     FdUnavail,
     /// No local port available: EADDRNOTAVAIL. The client's fault.
     PortUnavail,
@@ -425,6 +425,9 @@ pub struct Interval {
     pub open: u64,
     /// CPU time of all driving threads together, nanoseconds.
     pub cpu_ns: u64,
+    /// CPU share of the busiest driving thread, of one core, 0 to 1: since the warm-up, or until
+    /// nothing more was begun if that is more.
+    pub cpu_share_so_far: f64,
 }
 
 impl Interval {
@@ -436,12 +439,15 @@ impl Interval {
         self.lag.add(&other.lag);
         self.open += other.open;
         self.cpu_ns += other.cpu_ns;
+        self.cpu_share_so_far = self.cpu_share_so_far.max(other.cpu_share_so_far);
     }
 
     /// Removes all measurements, and keeps the memory for them.
     pub fn clear(&mut self) {
-        let Self { second, length_ns, counts, response, lag, open, cpu_ns } = self;
+        let Self { second, length_ns, counts, response, lag, open, cpu_ns, cpu_share_so_far } =
+            self;
         (*second, *length_ns, *open, *cpu_ns) = (0, 0, 0, 0);
+        *cpu_share_so_far = 0.0;
         *counts = Counts::default();
         response.clear();
         lag.clear();
@@ -487,7 +493,7 @@ impl From<&Interval> for SecondSummary {
     }
 }
 
-/// CPU time of a thread.
+/// CPU time of a thread. A time shorter than half a second has shares of 0: they would say little.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ThreadCpu {
     /// User CPU time, nanoseconds.
@@ -499,6 +505,9 @@ pub struct ThreadCpu {
     /// The CPU share until nothing more was begun, 0 to 1: what came after that, such as waiting
     /// for the last replies, is left out.
     pub while_planned: f64,
+    /// The share of the same time for which the thread was ready to run and waited for its core,
+    /// 0 to 1; `None` where the kernel does not tell.
+    pub run_delay: Option<f64>,
 }
 
 /// Packets of weir's own TCP, over the whole run.

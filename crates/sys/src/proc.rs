@@ -1,5 +1,5 @@
-//! Processes as listed in /proc, and the fields of their `stat` and `status` files
-//! (proc_pid_stat(5), proc_pid_status(5)).
+//! Processes as listed in /proc, and the fields of their `stat`, `status` and `schedstat` files
+//! (proc_pid_stat(5), proc_pid_status(5), Documentation/scheduler/sched-stats.rst).
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -88,6 +88,11 @@ pub fn status_number(status: &str, name: &str) -> Option<u64> {
     status.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
+/// Returns the second number of a `schedstat` file: time spent waiting on a run queue, nanoseconds.
+pub fn run_delay_ns(schedstat: &str) -> Option<u64> {
+    schedstat.split_whitespace().nth(1)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +112,12 @@ mod tests {
         let line = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 31 42 0 0 20";
         assert_eq!((times(line), state(line), group(line)), (Some((31, 42)), Some('S'), Some(2)));
         assert_eq!((times(""), times("7 (a) S 1"), field(line, 2)), (None, None, None));
+    }
+
+    #[test]
+    fn the_time_on_a_run_queue_is_the_second_of_three() {
+        assert_eq!(run_delay_ns("2005128 41077 19\n"), Some(41_077));
+        assert_eq!((run_delay_ns(""), run_delay_ns("1 x 2")), (None, None));
     }
 
     #[test]

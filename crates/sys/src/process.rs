@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::check;
 use crate::namespace::run_on;
-use crate::proc::status_number;
+use crate::proc::{run_delay_ns, status_number};
 
 /// First descriptor passed by a service manager: sd_listen_fds(3).
 pub const LISTEN_FDS_START: RawFd = 3;
@@ -183,6 +183,12 @@ pub struct Usage {
 /// Returns the usage of the calling thread so far: getrusage(2) RUSAGE_THREAD.
 pub fn thread_usage() -> Usage {
     usage(libc::RUSAGE_THREAD)
+}
+
+/// Returns the time for which the calling thread was ready to run and waited for a processor so
+/// far, nanoseconds; `None` where the kernel does not tell. Opens a file of /proc.
+pub fn thread_run_delay_ns() -> Option<u64> {
+    run_delay_ns(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
 }
 
 /// Returns the usage of the whole process so far, including ended threads: getrusage(2)
@@ -376,6 +382,14 @@ mod tests {
         drop(end);
         thread.join().unwrap();
         assert!(process_usage().user_ns + process_usage().system_ns > 0);
+    }
+
+    #[test]
+    fn the_time_for_which_a_thread_waited_does_not_fall() {
+        let Some(before) = thread_run_delay_ns() else {
+            return println!("skipped: this kernel does not tell for how long a thread waits");
+        };
+        assert!(thread_run_delay_ns() >= Some(before));
     }
 
     #[test]

@@ -205,6 +205,27 @@ mod background {
     }
 
     #[test]
+    fn idle_connections_are_held_until_the_last_thread_has_nothing_left_to_do() {
+        if available_parallelism().unwrap().get() < 2 {
+            println!("skipped: there is one processor here");
+            return;
+        }
+        let server = RecordingServer::plain();
+        // Of two threads with an idle connection each, one has a session and the other has none.
+        let ran = done("--wsess 1,6,0.1 --rate 100 --threads 2 --idle 2", server.url("/"));
+        assert_eq!((ran.count("background_opened"), ran.count("background_lost")), (2, 0));
+        until("all have ended", || {
+            server.connections().iter().all(|connection| connection.end.is_some())
+        });
+        let connections = server.connections();
+        let (idle, busy): (Vec<_>, Vec<_>) =
+            connections.iter().partition(|connection| connection.requests.is_empty());
+        assert_eq!((idle.len(), busy.len(), busy[0].requests.len()), (2, 1, 6));
+        let over = busy[0].requests[5].answered.unwrap();
+        assert!(idle.iter().all(|connection| connection.end.unwrap().0 > over), "{idle:?}");
+    }
+
+    #[test]
     fn idle_connections_that_the_server_closes_are_opened_again() {
         let root = Root::with_hello();
         let server =

@@ -87,6 +87,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<RunPlan, String> {
     draft.config.arrivals_max = arrivals.num.unwrap_or(0);
     draft.config.each = options.output.each.is_some();
     draft.description.duration_ns = end_conditions.expected_ns(&draft.config);
+    draft.ports_for_s = draft.description.duration_ns as f64 / 1e9;
+    draft.arrivals = end_conditions.expected_arrivals(&draft.config);
     let mut plan = draft.checked()?;
     plan.audit.latency_limits |= options.output.fail_if.iter().any(Condition::is_about_time);
     Ok(plan)
@@ -113,9 +115,8 @@ pub(crate) fn scan(options: &ScanOptions) -> Result<ScanRuns, String> {
     let duration_ns = duration_ns.saturating_add(warmup_ns);
     let model = LoadModel::Open(law.clone());
     let schedule = ScheduleSettings { model, duration_ns, warmup_ns, cooldown_ns: 0, seed };
-    let mut draft = UncheckedPlan::new(&options.conns, conns, &target, work, schedule)?;
-    // What earlier points left in TIME_WAIT is there at the later ones.
-    draft.ports_for_s = f64::INFINITY;
+    let draft = UncheckedPlan::new(&options.conns, conns, &target, work, schedule)?;
+    // What earlier points left in TIME_WAIT is there at the later ones: there is no end.
     draft.checked()?;
     let times_judged = search.p99_max.is_some();
     Ok(ScanRuns { times_judged, draft, law })
@@ -183,9 +184,27 @@ impl EndConditions {
             return config.duration_ns;
         }
         let LoadModel::Open(arrivals) = &config.model else { return 0 };
-        let counts = self.arrivals_max.into_iter().chain(self.sessions);
-        let count = counts.min().unwrap_or(0) as f64;
+        let count = self.counted().unwrap_or(0) as f64;
         (1e9 * count / arrivals.mean_rate(WITHOUT_END_NS)).round() as u64
+    }
+
+    /// Returns the expected number of arrivals, as far as it can be predicted; `u64::MAX` for a
+    /// closed loop that ends by the clock.
+    fn expected_arrivals(&self, config: &Config) -> u64 {
+        let counted = self.counted().unwrap_or(u64::MAX);
+        match &config.model {
+            LoadModel::Open(arrivals) if config.duration_ns < WITHOUT_END_NS => {
+                let duration_s = config.duration_ns as f64 / 1e9;
+                let planned = arrivals.mean_rate(config.duration_ns) * duration_s;
+                counted.min(planned.round().max(1.0) as u64)
+            }
+            _ => counted,
+        }
+    }
+
+    /// Returns the number of arrivals or sessions that ends the run, if one does.
+    fn counted(&self) -> Option<u64> {
+        self.arrivals_max.into_iter().chain(self.sessions).min()
     }
 }
 
@@ -205,7 +224,9 @@ struct UncheckedPlan {
     description: RunDescription,
     resources: Resources,
     client_closes: bool,
-    /// Time for which ports are needed, including other runs before and after this one, seconds.
+    /// Expected number of arrivals, including those of other runs before and after this one.
+    arrivals: u64,
+    /// Time for which ports are needed, likewise, seconds.
     ports_for_s: f64,
 }
 
@@ -257,8 +278,14 @@ impl UncheckedPlan {
             tls: config.tls.is_some().then(|| options.tls.description()),
             ..description(&config, conns, target, work.name)
         };
-        let ports_for_s = duration_ns as f64 / 1e9;
-        Ok(Self { config, description, resources, client_closes: conns.client_closes, ports_for_s })
+        Ok(Self {
+            config,
+            description,
+            resources,
+            client_closes: conns.client_closes,
+            arrivals: u64::MAX,
+            ports_for_s: f64::INFINITY,
+        })
     }
 
     /// Checks the run against the resources of this machine.
@@ -289,6 +316,7 @@ impl UncheckedPlan {
         };
         Demand {
             conns_per_s,
+            conns_total: self.arrivals,
             duration_s: self.ports_for_s,
             client_closes: self.client_closes,
             timeout_s: config.timeout_ns as f64 / 1e9,
@@ -614,6 +642,41 @@ mod tests {
             let refused = refused(line);
             assert!(refused.contains(sentence), "{line}: {refused}");
             assert!(!refused.contains('\n'), "{line}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_ends_needs_ports_until_then() {
+        // As endless ones they would be too many for TIME_WAIT, even where it lasts a second.
+        for line in [
+            "--num 1000 --rate 100000 --close client",
+            "--wsess 1000,1,0 --rate 100000 --close client",
+            "--num 1000 --rate 100000 --duration 60 --close client",
+        ] {
+            assert!(planned(line).is_ok(), "{line}: {}", refused(line));
+        }
+    }
+
+    #[test]
+    fn starts_at_one_time_are_no_rate_without_a_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let starts = file(&dir, "starts", &"0\n".repeat(50));
+        let plan = planned(&format!("--arrivals trace:{}", starts.display())).unwrap();
+        assert!(plan.warning.is_none(), "{:?}", plan.warning);
+        let line = "::1 - - [10/Oct/2000:13:55:36 -0700] \"GET /x HTTP/1.0\" 200 1\n";
+        let log = file(&dir, "log", line);
+        assert!(planned(&format!("--replay {} --close client", log.display())).is_ok());
+    }
+
+    #[test]
+    fn a_server_that_stalls_holds_no_more_connections_than_the_run_opens() {
+        let options = "--rate 1000 --max-conns 90 --timeout 100s";
+        for (end, open) in [("--num 91", " 91 conn"), ("--duration 95ms", " 95 conn")] {
+            let warning = planned(&format!("{options} {end}")).unwrap().warning.unwrap();
+            assert!(warning.contains(open), "{warning}");
+        }
+        for end in ["--num 90", "--duration 90ms", "--wsess 90,2,0"] {
+            assert_eq!(planned(&format!("{options} {end}")).unwrap().warning, None, "{end}");
         }
     }
 

@@ -14,10 +14,10 @@ use super::progress::Progress;
 use crate::print::{USAGE, say};
 use crate::signals::Stop;
 
-/// Exit code if a `--fail-if` condition holds.
-const FAILED: u8 = 1;
+/// Exit code if a `--fail-if` condition holds, or the server held no rate of a scan.
+pub(crate) const FAILED: u8 = 1;
 
-/// Exit code if the client was the limit.
+/// Exit code if the client was the limit, or a scan was stopped before it knew anything.
 pub(crate) const INVALID: u8 = 3;
 
 /// Runs a load and prints the results.

@@ -12,7 +12,7 @@ use super::options::{ScanOptions, SearchOptions};
 use super::output::{self, Output};
 use super::plan::{self, ScanRuns};
 use super::progress::Progress;
-use super::run::INVALID;
+use super::run::{FAILED, INVALID};
 use super::time;
 use crate::print::{USAGE, say};
 use crate::screen::Screen;
@@ -148,11 +148,13 @@ fn without_advice(reason: &str) -> String {
     reason.split(": ").next().unwrap_or_default().into()
 }
 
+/// Selects the exit code. A scan that was stopped behind the knee has found what it was for.
 fn exit_code(failures: &[String], search_result: &SearchResult) -> ExitCode {
     match search_result {
         _ if !failures.is_empty() => USAGE.into(),
-        SearchResult::ClientLimit { .. } => INVALID.into(),
-        _ => ExitCode::SUCCESS,
+        SearchResult::ClientLimit { .. } | SearchResult::Unfinished => INVALID.into(),
+        SearchResult::NothingHeld { .. } => FAILED.into(),
+        SearchResult::Knee { .. } | SearchResult::RateMax { .. } => ExitCode::SUCCESS,
     }
 }
 
@@ -162,7 +164,7 @@ mod tests {
     use crate::load::tests::scan_options;
 
     #[test]
-    fn a_scan_that_met_its_client_s_limit_is_invalid() {
+    fn only_a_scan_that_found_a_rate_of_the_server_succeeds() {
         let limit = SearchResult::ClientLimit {
             held: None,
             invalid: 5.0,
@@ -170,12 +172,15 @@ mod tests {
         };
         let knee = SearchResult::Knee { held: 1.0, failed: 2.0 };
         let lost = ["cannot write x".into()];
-        let code = |failures: &[String], search_result| {
+        let code = |failures: &[String], search_result: &SearchResult| {
             format!("{:?}", exit_code(failures, search_result))
         };
         let is = |code: u8| format!("{:?}", ExitCode::from(code));
         assert_eq!(code(&[], &knee), is(0));
+        assert_eq!(code(&[], &SearchResult::RateMax { held: 1.0 }), is(0));
+        assert_eq!(code(&[], &SearchResult::NothingHeld { lowest: 1.0 }), is(1));
         assert_eq!(code(&[], &limit), is(3));
+        assert_eq!(code(&[], &SearchResult::Unfinished), is(3));
         assert_eq!(code(&lost, &limit), is(2));
     }
 

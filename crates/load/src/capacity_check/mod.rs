@@ -42,6 +42,8 @@ pub struct Demand {
     /// Connections opened per second, on average over the run; 0 if all are shared. The average
     /// counts because a peak may end before it has exhausted anything.
     pub conns_per_s: f64,
+    /// Connections opened in the whole run, as far as is known; `u64::MAX`: without an end.
+    pub conns_total: u64,
     /// Duration of the run, seconds.
     pub duration_s: f64,
     /// True if this side closes first, and so holds the TIME_WAIT. A reset leaves none.
@@ -88,7 +90,7 @@ pub fn check(resources: &Resources, demand: &Demand) -> Result<Capacity, String>
         "ask for fewer (--idle, --slow-senders, --slow-readers, --conns)",
     )?;
     let rate = demand.conns_per_s;
-    let least = held_open.saturating_add((rate * LIFETIME_S_MIN).ceil() as u64);
+    let least = held_open.saturating_add(opened_within(demand, LIFETIME_S_MIN));
     check_open(
         &limits,
         least,
@@ -107,7 +109,7 @@ pub fn check(resources: &Resources, demand: &Demand) -> Result<Capacity, String>
         ports_per_s_max: ports_total.saturating_sub(held_open) as f64
             / port_use_s(resources, demand),
         open_max: limits.iter().map(|limit| limit.open_max).min().unwrap_or(0),
-        open_if_stalled: held_open.saturating_add((rate * demand.timeout_s).ceil() as u64),
+        open_if_stalled: held_open.saturating_add(opened_within(demand, demand.timeout_s)),
     };
     check_time_wait(resources, demand, &capacity)?;
     Ok(capacity)
@@ -174,13 +176,14 @@ fn check_time_wait(
     capacity: &Capacity,
 ) -> Result<(), String> {
     let (rate, rate_max) = (demand.conns_per_s, capacity.ports_per_s_max);
-    if !demand.client_closes || rate <= rate_max {
+    let opened = opened_within(demand, port_use_s(resources, demand));
+    let taken = held_open(demand).saturating_add(opened);
+    if !demand.client_closes || rate <= rate_max || taken <= capacity.ports_total {
         return Ok(());
     }
     let ports_per_source =
         f64::from(resources.ports.max(1)) * f64::from(resources.destinations.max(1));
-    let taken = rate * port_use_s(resources, demand) + held_open(demand) as f64;
-    let sources = (taken / ports_per_source).ceil();
+    let sources = (taken as f64 / ports_per_source).ceil();
     Err(format!(
         "{rate} connections a second that this side closes stay in TIME_WAIT for {} s each, and \
          {} ports ({}) are enough for {} a second: let the server close (--close server), reset \
@@ -190,6 +193,11 @@ fn check_time_wait(
         ports_factors(resources),
         rate_max.floor(),
     ))
+}
+
+/// Returns the largest number of connections opened within a time.
+fn opened_within(demand: &Demand, time_s: f64) -> u64 {
+    ((demand.conns_per_s * time_s).ceil() as u64).min(demand.conns_total)
 }
 
 /// Returns the number of connections that stay open throughout.
@@ -240,6 +248,7 @@ mod tests {
     fn demand() -> Demand {
         Demand {
             conns_per_s: 400.0,
+            conns_total: u64::MAX,
             duration_s: 600.0,
             client_closes: true,
             timeout_s: 5.0,
@@ -329,6 +338,18 @@ mod tests {
             let refused = check(&resources, &demand).unwrap_err();
             assert!(parts.iter().all(|part| refused.contains(part)), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_run_takes_no_more_than_it_opens_in_all() {
+        // At this rate a millisecond would be too many already.
+        let few = Demand { conns_per_s: 1e9, conns_total: 1000, ..demand() };
+        assert_eq!(check(&resources(), &few).unwrap().open_if_stalled, 1110);
+        let most = Demand { conns_total: 28_232 - 110, conns_per_s: 1000.0, ..demand() };
+        assert!(check(&resources(), &most).is_ok());
+        let more = Demand { conns_total: most.conns_total + 1, ..most };
+        let refused = check(&resources(), &more).unwrap_err();
+        assert!(refused.contains("give 2 source addresses"), "{refused}");
     }
 
     #[test]

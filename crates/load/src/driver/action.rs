@@ -94,3 +94,10 @@ pub(super) fn connect_error_kind(error: &io::Error) -> ErrorKind {
         _ => ErrorKind::Other,
     }
 }
+
+/// Maps an error of epoll_ctl(2) to its kind. `StorageFull` is ENOSPC: as many descriptors are
+/// watched as fs.epoll.max_user_watches allows.
+pub(super) fn watch_error_kind(error: &io::Error) -> ErrorKind {
+    let is_full = error.kind() == io::ErrorKind::StorageFull || is_exhaustion(error);
+    if is_full { ErrorKind::FdUnavail } else { ErrorKind::Other }
+}

@@ -194,15 +194,14 @@ impl<'a, K> Background<'a, K> {
     ) {
         recorder.counts_at(UNPLANNED).background_opened += 1;
         let kind = self.kind(slot);
-        match self.connect(kind, client, stack) {
+        let connected = self.connect(kind, client, stack);
+        let connected = match kind {
+            Kind::Idle => connected.and_then(|stream| watched(stream, slot, stack)),
+            Kind::SlowSender | Kind::SlowReader => connected,
+        };
+        match connected {
             Ok(stream) => {
-                if kind == Kind::Idle {
-                    // With TLS there is something to send once it is connected.
-                    let wanted =
-                        if stream.is_secure() { Interest::ReadWrite } else { Interest::Read };
-                    // One that cannot be watched is open all the same; its end goes unnoticed.
-                    let _ = stack.watch(stream.socket(), slot.into(), wanted, None);
-                } else {
+                if kind != Kind::Idle {
                     self.slow.push_back((now_ns + self.rate().interval_ns, slot));
                     let begun = SlowRequest { sent: 0, parser: self.parser() };
                     if let Some(request) = self.request(slot) {
@@ -384,6 +383,27 @@ impl SlowRequest {
     }
 }
 
+/// Watches the stream of an idle client, and closes it if that cannot be: its end would go
+/// unnoticed.
+///
+/// # Errors
+/// Errors of epoll_ctl(2).
+fn watched<S: Stack>(
+    stream: Stream<S::Socket>,
+    slot: u32,
+    stack: &mut S,
+) -> io::Result<Stream<S::Socket>> {
+    // With TLS there is something to send once it is connected.
+    let wanted = if stream.is_secure() { Interest::ReadWrite } else { Interest::Read };
+    match stack.watch(stream.socket(), slot.into(), wanted, None) {
+        Ok(()) => Ok(stream),
+        Err(error) => {
+            stack.close(stream.into_socket(), false);
+            Err(error)
+        }
+    }
+}
+
 /// Result of a read in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
@@ -433,4 +453,75 @@ fn stays_quiet<S: Stack>(stream: &mut Stream<S::Socket>, stack: &mut S, buffer: 
     }
     // It will not be quiet.
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::fixtures::{S, config};
+    use super::super::stack::Event;
+    use super::*;
+    use crate::config::AddressPair;
+    use crate::measure::PacketCounts;
+
+    /// A stack whose sockets connect at once, and of which none can be watched.
+    #[derive(Default)]
+    struct Unwatchable {
+        closed: u64,
+    }
+
+    impl Stack for Unwatchable {
+        type Socket = ();
+
+        fn open(&mut self, _: AddressPair<'_>, _: Client, _: Purpose) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn take_error(&mut self, _: &()) -> Option<io::Error> {
+            None
+        }
+
+        fn write(&mut self, _: &(), _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+
+        fn read(&mut self, _: &(), _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+
+        fn received_ns(&self, _: &()) -> Option<u64> {
+            None
+        }
+
+        fn watch(&mut self, _: &(), _: u64, _: Interest, _: Option<Interest>) -> io::Result<()> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn close(&mut self, _: (), _: bool) {
+            self.closed += 1;
+        }
+
+        fn wait(&mut self, _: Duration) {}
+
+        fn event(&self, _: usize) -> Option<Event> {
+            None
+        }
+
+        fn finish(&mut self) -> Option<PacketCounts> {
+            None
+        }
+    }
+
+    #[test]
+    fn an_idle_connection_that_cannot_be_watched_is_lost_and_opened_again() {
+        let config = Config { idle: 2, background_rate: 1e6, ..config() };
+        let mut background = Background::new(&config, None, 0);
+        let (mut stack, mut recorder) = (Unwatchable::default(), Recorder::new());
+        background.open_due(S, &mut stack, &mut recorder);
+        let counts = *recorder.counts_at(UNPLANNED);
+        assert_eq!((counts.background_opened, counts.background_lost), (2, 2));
+        assert_eq!((background.open, stack.closed), (0, 2));
+        assert_eq!(background.next_ns(), Some(S + REOPEN_DELAY_NS));
+    }
 }

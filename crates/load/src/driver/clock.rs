@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use weir_sys::process::monotonic_ns;
+
 /// A monotonic clock that counts nanoseconds since the run was set up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock(Instant);
@@ -15,5 +17,11 @@ impl Clock {
     /// Returns the current time, nanoseconds.
     pub(super) fn now_ns(self) -> u64 {
         self.0.elapsed().as_nanos() as u64
+    }
+
+    /// Returns the time of CLOCK_MONOTONIC at which this clock was 0, nanoseconds: one that goes on
+    /// from run to run.
+    pub(super) fn began_ns(self) -> u64 {
+        monotonic_ns().saturating_sub(self.now_ns())
     }
 }

@@ -32,7 +32,9 @@ use std::io;
 
 use weir_http1::reply_parser::{ReplyParser, State as ReplyState};
 
-use super::action::{Action, Interest, SocketEvent, SocketUse, connect_error_kind};
+use super::action::{
+    Action, Interest, SocketEvent, SocketUse, connect_error_kind, watch_error_kind,
+};
 use super::recorder::{Recorder, UNPLANNED};
 use crate::config::Config;
 use crate::measure::{ErrorKind, Timestamps};
@@ -302,12 +304,17 @@ impl Exchange {
     }
 
     /// Handles a socket that cannot be watched.
-    pub(super) fn watch_failed(&mut self, now_ns: u64, context: &mut Context<'_>) -> Action {
+    pub(super) fn watch_failed(
+        &mut self,
+        error: &io::Error,
+        now_ns: u64,
+        context: &mut Context<'_>,
+    ) -> Action {
         if self.session.steps.is_empty() {
             self.state = State::Idle;
             return Action::Close;
         }
-        self.fail(ErrorKind::Other, now_ns, context)
+        self.fail(watch_error_kind(error), now_ns, context)
     }
 
     /// Returns whether a read is repeated until it fails, because no further event follows.
@@ -319,6 +326,14 @@ impl Exchange {
     pub(super) fn drained(&mut self) -> Action {
         let is_over = self.state == State::AwaitingClose && self.hung_up;
         if is_over { self.end(SocketUse::Close) } else { Action::Wait }
+    }
+
+    /// Notes bytes that were read while a reply is due. With TLS they may be a part of a record,
+    /// which delivers nothing yet, and are progress all the same.
+    pub(super) fn progressed(&mut self, now_ns: u64) {
+        if matches!(self.state, State::Sending | State::Receiving) {
+            self.progress_ns = now_ns;
+        }
     }
 
     /// Handles bytes that were read, none at the end of the stream. Returns [`Action::Read`] if
@@ -469,6 +484,11 @@ impl Exchange {
     /// Returns whether the peer has shut down its sending side, hung up or failed.
     pub(super) fn has_hung_up(&self) -> bool {
         self.hung_up || self.write_failed
+    }
+
+    /// Returns whether its session has starts to come: groups behind the one that was begun last.
+    pub(super) fn goes_on(&self) -> bool {
+        (self.group_end as usize) < self.session.steps.len()
     }
 
     /// Returns the number of requests sent or being sent without a complete reply.

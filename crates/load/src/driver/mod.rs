@@ -14,6 +14,7 @@ mod pacer;
 mod recorder;
 mod room;
 mod run;
+mod run_state;
 mod second_meter;
 mod send_pacer;
 mod spare_intervals;

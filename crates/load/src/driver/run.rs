@@ -2,7 +2,7 @@
 //! end.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Builder;
 
@@ -12,6 +12,7 @@ use super::clock::Clock;
 use super::collector::{STOP_POLL, collect};
 use super::message::Message;
 use super::room::open_if_stalled;
+use super::run_state::RunState;
 use super::stack::Stack;
 use super::stack::kernel::KernelStack;
 use super::stack::packet::PacketStack;
@@ -48,7 +49,7 @@ pub fn stack_limit(stack: &StackKind) -> u64 {
 /// A thread could not be started or set up: a sentence gives the reason.
 pub fn run(config: &Config, observer: &mut dyn RunObserver) -> Result<RunOutcome, String> {
     let threads = config.threads.max(1);
-    let stop = AtomicBool::new(false);
+    let state = RunState::new(threads);
     let clock = Clock::new();
     let room = stack_limit(&config.stack);
     let limit = match config.conns_max as u64 {
@@ -64,7 +65,7 @@ pub fn run(config: &Config, observer: &mut dyn RunObserver) -> Result<RunOutcome
             let (start_sender, start) = channel();
             starts.push(start_sender);
             let open_max = config.share(open_max, index);
-            let thread = Thread { config, index, clock, open_max, stop: &stop, start };
+            let thread = Thread { config, index, clock, open_max, state: &state, start };
             let sender = sender.clone();
             // A channel that closes without a message ends the threads that wait for one.
             Builder::new()
@@ -72,13 +73,13 @@ pub fn run(config: &Config, observer: &mut dyn RunObserver) -> Result<RunOutcome
                 .map_err(|error| format!("a thread cannot be started: {error}"))?;
         }
         drop(sender);
-        let interrupted = wait_for_all(threads, &receiver, observer, &stop)?;
+        let interrupted = wait_for_all(threads, &receiver, observer, &state)?;
         let start_ns = clock.now_ns() + START_DELAY_NS;
         // All threads are ready, and so wait for theirs.
         for start in starts {
             let _ = start.send(start_ns);
         }
-        let mut outcome = collect(config, &receiver, observer, &stop, start_ns);
+        let mut outcome = collect(config, &receiver, observer, &state.stop, start_ns);
         outcome.interrupted |= interrupted;
         outcome.open_limit = limit;
         Ok(outcome)
@@ -90,24 +91,24 @@ fn wait_for_all(
     threads: usize,
     receiver: &Receiver<Message>,
     observer: &mut dyn RunObserver,
-    stop: &AtomicBool,
+    state: &RunState,
 ) -> Result<bool, String> {
     let mut ready = 0;
     while ready < threads {
         match receiver.recv_timeout(STOP_POLL) {
             Ok(Message::Ready(Ok(()))) => ready += 1,
             Ok(Message::Ready(Err(error))) => {
-                stop.store(true, Ordering::Relaxed);
+                state.stop.store(true, Ordering::Relaxed);
                 return Err(format!("a thread cannot be set up: {error}"));
             }
             Err(RecvTimeoutError::Disconnected) => break,
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}
         }
         if observer.stop() {
-            stop.store(true, Ordering::Relaxed);
+            state.stop.store(true, Ordering::Relaxed);
         }
     }
-    Ok(stop.load(Ordering::Relaxed))
+    Ok(state.is_stopped())
 }
 
 /// The initial state of a driving thread.
@@ -116,7 +117,7 @@ struct Thread<'a> {
     index: usize,
     clock: Clock,
     open_max: usize,
-    stop: &'a AtomicBool,
+    state: &'a RunState,
     /// Receives the start of the schedule, on the run's clock.
     start: Receiver<u64>,
 }
@@ -148,12 +149,12 @@ impl Thread<'_> {
     /// # Errors
     /// The thread cannot be set up.
     fn drive(self, stack: impl Stack, room: usize, out: &Sender<Message>) -> io::Result<()> {
-        let Thread { config, index, clock, open_max, stop, start } = self;
+        let Thread { config, index, clock, open_max, state, start } = self;
         let mut worker = Worker::new(config, index, clock, Limits { open_max, room }, stack)?;
-        worker.prepare(stop);
+        worker.prepare(state);
         let _ = out.send(Message::Ready(Ok(())));
         if let Ok(start_ns) = start.recv() {
-            worker.drive(start_ns, stop, out);
+            worker.drive(start_ns, state, out);
         }
         Ok(())
     }

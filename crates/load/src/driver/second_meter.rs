@@ -1,6 +1,6 @@
 //! The seconds of a thread: when each ends, and the CPU time and connections in it.
 
-use weir_sys::process::{Usage, thread_usage};
+use weir_sys::process::{Usage, thread_run_delay_ns, thread_usage};
 
 use crate::measure::{Interval, ThreadCpu};
 
@@ -22,6 +22,10 @@ pub(super) struct SecondMeter {
     /// Start of the measured time, and the CPU share from then until nothing more was begun.
     measured_from_ns: u64,
     while_planned: Option<f64>,
+    /// Time waited for a core by the start of the measured time, and its share of the same time;
+    /// `None` where the kernel does not tell.
+    run_delay_before_ns: Option<u64>,
+    run_delay: Option<f64>,
     /// CPU time at the end of the measured time, if the load goes on after it.
     cpu_after: Option<Usage>,
     /// Largest number of connections open at once.
@@ -42,6 +46,7 @@ impl SecondMeter {
             self.measured_from_ns = now_ns;
             self.cpu_before = thread_usage();
             self.cpu_before_second = self.cpu_before;
+            self.run_delay_before_ns = thread_run_delay_ns();
         }
     }
 
@@ -51,13 +56,26 @@ impl SecondMeter {
         if self.while_planned.is_none() && self.measure_from_ns.is_none() {
             let usage = thread_usage();
             self.cpu_after = goes_on.then_some(usage);
-            let used_ns = total_ns(usage).saturating_sub(total_ns(self.cpu_before));
             let passed_ns = now_ns.saturating_sub(self.measured_from_ns).max(1);
             // Of a shorter time the share says little.
             let is_long = passed_ns >= SECOND_NS / 2;
-            self.while_planned =
-                Some(if is_long { used_ns as f64 / passed_ns as f64 } else { 0.0 });
+            let share = |ns: u64| if is_long { ns as f64 / passed_ns as f64 } else { 0.0 };
+            self.while_planned = Some(share(self.used_ns(usage)));
+            let waited_ns = thread_run_delay_ns().zip(self.run_delay_before_ns);
+            self.run_delay = waited_ns.map(|(after, before)| share(after.saturating_sub(before)));
         }
+    }
+
+    /// Returns the CPU time since the warm-up.
+    fn used_ns(&self, usage: Usage) -> u64 {
+        total_ns(usage).saturating_sub(total_ns(self.cpu_before))
+    }
+
+    /// Returns the CPU share since the warm-up, or until nothing more was begun if that is more.
+    fn cpu_share_so_far(&self, now_ns: u64, usage: Usage) -> f64 {
+        let used_ns = self.used_ns(self.cpu_after.unwrap_or(usage));
+        let passed_ns = now_ns.saturating_sub(self.measured_from_ns).max(1);
+        (used_ns as f64 / passed_ns as f64).max(self.while_planned.unwrap_or(0.0))
     }
 
     /// Returns whether any time of the current second has passed.
@@ -80,6 +98,7 @@ impl SecondMeter {
         self.cpu_before_second = cpu;
         let busy = cpu_ns as f64 / passed_ns as f64;
         second.cpu_ns = (busy * second.length_ns as f64) as u64;
+        second.cpu_share_so_far = self.cpu_share_so_far(now_ns, cpu);
         if passed_ns >= SECOND_NS / 2 {
             self.busiest = self.busiest.max(busy);
         }
@@ -96,6 +115,7 @@ impl SecondMeter {
             system_ns: cpu.system_ns.saturating_sub(self.cpu_before.system_ns),
             busiest: self.busiest,
             while_planned: self.while_planned.unwrap_or(0.0),
+            run_delay: self.run_delay,
         }
     }
 }

@@ -5,7 +5,6 @@ mod actions;
 mod starts;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use super::message::{Message, ThreadReport};
 use super::pacer::Pacer;
 use super::recorder::{Phases, Recorder};
 use super::room::table;
+use super::run_state::RunState;
 use super::second_meter::SecondMeter;
 use super::send_pacer::SocketId;
 use super::spare_intervals::SpareIntervals;
@@ -53,6 +53,8 @@ struct Connection<K> {
     generation: u32,
     /// Readiness that the socket is watched for; `None` if it is not watched.
     watched: Option<Interest>,
+    /// True if it counts in [`Worker::going_on`].
+    goes_on: bool,
 }
 
 impl<K> Default for Connection<K> {
@@ -63,6 +65,7 @@ impl<K> Default for Connection<K> {
             stream: None,
             generation: 0,
             watched: None,
+            goes_on: false,
         }
     }
 }
@@ -88,6 +91,8 @@ pub(super) struct Worker<'a, S: Stack> {
     connections: Vec<Connection<S::Socket>>,
     /// Number of connections with a socket.
     open: u64,
+    /// Number of sessions with starts to come.
+    going_on: u64,
     /// Counter that selects the next pair of addresses and sources.
     next_pair: usize,
     background: Background<'a, S::Socket>,
@@ -126,6 +131,7 @@ impl<'a, S: Stack> Worker<'a, S> {
             slots: SlotTree::new(limits.open_max),
             connections: table(limits.room)?,
             open: 0,
+            going_on: 0,
             next_pair: index,
             background: Background::new(config, connector.clone(), index),
             connector,
@@ -145,10 +151,10 @@ impl<'a, S: Stack> Worker<'a, S> {
     }
 
     /// Opens the connections that must exist before the schedule begins.
-    pub(super) fn prepare(&mut self, stop: &AtomicBool) {
+    pub(super) fn prepare(&mut self, run: &RunState) {
         let shared = self.config.share(self.config.shared_conns, self.index) as u64;
         let mut opened = 0;
-        while (opened < shared || !self.background.is_ready()) && !stop.load(Ordering::Relaxed) {
+        while (opened < shared || !self.background.is_ready()) && !run.is_stopped() {
             let now_ns = self.clock.now_ns();
             if opened < shared && self.background.may_open(now_ns) {
                 self.open_shared(self.config.number_of_all(opened, self.index));
@@ -170,14 +176,14 @@ impl<'a, S: Stack> Worker<'a, S> {
     }
 
     /// Drives the load from `start_ns` of the run's clock to the end, and reports the results.
-    pub(super) fn drive(mut self, start_ns: u64, stop: &AtomicBool, out: &Sender<Message>) {
+    pub(super) fn drive(mut self, start_ns: u64, run: &RunState, out: &Sender<Message>) {
         let config = self.config;
         let phases = Phases::new(start_ns, config);
         self.context.recorder.begin(phases, config.each);
         self.meter.begin(phases.measured_ns.0);
         self.meter.skip_warm_up(start_ns);
         self.pacer.arrivals.begin(start_ns, phases.end_ns, self.clock.now_ns());
-        while !self.pacer.is_over(self.slots.taken()) && !stop.load(Ordering::Relaxed) {
+        while !self.pacer.is_over(self.slots.taken()) && !run.is_stopped() {
             self.begin_due();
             self.context.recorder.plan_ends_ns = self.pacer.arrivals.ends_ns;
             let now_ns = self.clock.now_ns();
@@ -185,7 +191,32 @@ impl<'a, S: Stack> Worker<'a, S> {
             self.handle_events();
             self.handle_due(out);
         }
-        self.finish(stop.load(Ordering::Relaxed), out);
+        let now_ns = self.clock.now_ns();
+        self.meter.end_plan(now_ns, false);
+        run.end_one(now_ns);
+        if self.background.len() > 0 {
+            self.keep_background(run, out);
+        }
+        let ended_ns = if run.is_stopped() || self.background.len() == 0 {
+            self.clock.now_ns()
+        } else {
+            run.ended_ns()
+        };
+        self.finish(ended_ns, run.is_stopped(), out);
+    }
+
+    /// Keeps the connections in the background until no thread has load under way any more: what
+    /// the others measure, they measure beside all of these.
+    fn keep_background(&mut self, run: &RunState, out: &Sender<Message>) {
+        while run.is_under_way() {
+            let now_ns = self.clock.now_ns();
+            self.wait_until(self.wake_ns(now_ns));
+            self.handle_events();
+            // A second that the others did not begin is no part of the run.
+            if run.is_under_way() {
+                self.handle_due(out);
+            }
+        }
     }
 
     /// Returns the time at which the next wait must end, because something is due or might be late.
@@ -255,7 +286,7 @@ impl<'a, S: Stack> Worker<'a, S> {
         if self.pacer.is_too_late(end_ns, now_ns) {
             self.skip(u64::MAX);
         }
-        if now_ns >= measured_ns.1.min(end_ns) || self.pacer.has_nothing_to_begin() {
+        if now_ns >= measured_ns.1.min(end_ns) || self.is_planned_out(now_ns) {
             self.meter.end_plan(now_ns, self.config.cooldown_ns > 0);
         }
         if self.pacer.arrivals.is_over && now_ns >= end_ns {
@@ -267,6 +298,14 @@ impl<'a, S: Stack> Worker<'a, S> {
         if now_ns >= self.meter.ends_ns {
             self.end_second(now_ns, out);
         }
+    }
+
+    /// Returns whether nothing is left to plan: a number of arrivals or sessions may end the plan
+    /// before the schedule ends. A session plans its starts itself, however long it thinks.
+    fn is_planned_out(&self, now_ns: u64) -> bool {
+        let arrivals = &self.pacer.arrivals;
+        let are_over = arrivals.is_over && now_ns >= arrivals.ends_ns;
+        self.going_on == 0 && (are_over || self.pacer.has_nothing_to_begin())
     }
 
     fn expire(&mut self, now_ns: u64) {
@@ -330,8 +369,8 @@ impl<'a, S: Stack> Worker<'a, S> {
         }
     }
 
-    fn finish(mut self, interrupted: bool, out: &Sender<Message>) {
-        let now_ns = self.clock.now_ns();
+    /// Closes all connections and reports what the thread has measured until `now_ns`.
+    fn finish(mut self, now_ns: u64, interrupted: bool, out: &Sender<Message>) {
         for slot in 0..self.connections.len() as u32 {
             // Requests are in flight only after an operator's stop.
             self.connections[slot as usize].exchange.abandon(&mut self.context);

@@ -14,14 +14,14 @@ use weir_packet::path::{Path, PathLaw, UnderWay, Way};
 const BYTES_MAX: usize = 256 << 20;
 
 /// Most clients that have a path.
-const CLIENTS_MAX: usize = 1 << 20;
+pub(super) const CLIENTS_MAX: usize = 1 << 20;
 
 /// Counts of the packets of one way, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WayCounts {
     /// Packets that entered the link.
     pub sent: u64,
-    /// Packets that left it, copies included.
+    /// Packets that the receiving kernel took, copies included.
     pub arrived: u64,
     /// Packets lost, or dropped by a full queue, as the law has it.
     pub lost: u64,
@@ -29,6 +29,8 @@ pub struct WayCounts {
     pub overflowed: u64,
     /// Packets that the receiving kernel refused.
     pub refused: u64,
+    /// Packets of clients beyond the most that have a path, which were dropped.
+    pub without_path: u64,
 }
 
 /// The packets under way.
@@ -75,7 +77,7 @@ impl<'a> Emulator<'a> {
         let Some(address) = client_address(way, packet) else { return };
         self.counts(way).sent += 1;
         if self.clients.len() >= CLIENTS_MAX && !self.clients.contains_key(&address) {
-            self.counts(way).overflowed += 1;
+            self.counts(way).without_path += 1;
             return;
         }
         let client =
@@ -101,8 +103,14 @@ impl<'a> Emulator<'a> {
     pub(super) fn take_due(&mut self, now_ns: u64) -> Option<InFlight> {
         let due = self.under_way.take_due(now_ns)?;
         self.bytes -= due.packet.len();
-        self.counts(due.way).arrived += 1;
         Some(due)
+    }
+
+    /// Counts a packet that was handed to the receiving kernel, which took it or refused it.
+    pub(super) fn handed_over(&mut self, way: Way, is_taken: bool) {
+        let counts = self.counts(way);
+        counts.arrived += u64::from(is_taken);
+        counts.refused += u64::from(!is_taken);
     }
 
     /// Returns the number of clients seen.
@@ -110,7 +118,7 @@ impl<'a> Emulator<'a> {
         self.clients.len()
     }
 
-    pub(super) fn counts(&mut self, way: Way) -> &mut WayCounts {
+    fn counts(&mut self, way: Way) -> &mut WayCounts {
         match way {
             Way::Up => &mut self.up,
             Way::Down => &mut self.down,
@@ -192,8 +200,21 @@ mod tests {
         assert_eq!((link.down.sent, link.down.lost, link.clients()), (40, 18, 2));
         assert!(link.take_due(MS - 1).is_none());
         assert_eq!(link.next_ns(), Some(MS));
-        while link.take_due(11 * MS).is_some() {}
-        assert_eq!((link.down.arrived, link.next_ns()), (22, None));
+        let arrived = std::iter::from_fn(|| link.take_due(11 * MS)).count();
+        assert_eq!((arrived, link.next_ns()), (22, None));
+    }
+
+    #[test]
+    fn a_packet_arrives_when_the_kernel_takes_it() {
+        let law: PathLaw = "rtt=0s".parse().unwrap();
+        let mut link = Emulator::new(&law, 7);
+        for is_taken in [true, true, false] {
+            link.send(Way::Up, &packet_v4([10, 0, 1, 1], [10, 0, 0, 2], 40), 0);
+            let due = link.take_due(MS).unwrap();
+            link.handed_over(due.way, is_taken);
+        }
+        let counts = WayCounts { sent: 3, arrived: 2, refused: 1, ..WayCounts::default() };
+        assert_eq!((link.up, link.down), (counts, WayCounts::default()));
     }
 
     #[test]

@@ -18,8 +18,8 @@ use weir_packet::path::{PathLaw, Way};
 use weir_sys::tun::{self, Tun};
 use weir_sys::{interface, namespace, process};
 
-use self::emulator::Emulator;
 pub use self::emulator::WayCounts;
+use self::emulator::{CLIENTS_MAX, Emulator};
 use crate::config::Network;
 
 /// Packets that wait in a device until they are read.
@@ -141,9 +141,8 @@ impl Link {
             let time_ns = now_ns();
             while let Some(due) = emulator.take_due(time_ns) {
                 late_ns.saturating_record(time_ns.saturating_sub(due.due_ns));
-                if self.end_of(due.way).send(&due.packet).is_err() {
-                    emulator.counts(due.way).refused += 1;
-                }
+                let is_taken = self.end_of(due.way).send(&due.packet).is_ok();
+                emulator.handed_over(due.way, is_taken);
             }
             let (time_ns, next_ns) = (now_ns(), emulator.next_ns().unwrap_or(u64::MAX));
             let left_ns = next_ns.saturating_sub(AWAKE_NS).saturating_sub(time_ns);
@@ -182,7 +181,10 @@ impl Link {
 
 /// Returns why the paths were not those asked for.
 fn reasons(summary: &LinkSummary) -> Vec<String> {
-    let overflowed = summary.up.overflowed + summary.down.overflowed;
+    let both = |count: fn(&WayCounts) -> u64| count(&summary.up) + count(&summary.down);
+    let overflowed = both(|way| way.overflowed);
+    let without_path = both(|way| way.without_path);
+    let refused = both(|way| way.refused);
     let all = [
         (summary.missed > 0).then(|| {
             format!(
@@ -192,6 +194,15 @@ fn reasons(summary: &LinkSummary) -> Vec<String> {
         }),
         (overflowed > 0).then(|| {
             format!("{overflowed} packets found no room here: give the paths a bandwidth")
+        }),
+        (without_path > 0).then(|| {
+            format!(
+                "{without_path} packets were of clients behind the first {CLIENTS_MAX}, which \
+                 have no path: use fewer addresses"
+            )
+        }),
+        (refused > 0).then(|| {
+            format!("{refused} packets were refused by the kernel: leave both interfaces up")
         }),
         (summary.late_p99_ns > LATE_MAX_NS).then(|| {
             let late_ms = summary.late_p99_ns as f64 / 1e6;
@@ -316,5 +327,23 @@ mod tests {
         let late = LinkSummary { late_p99_ns: 5_200_000, missed: 3, ..kept };
         let said = reasons(&late);
         assert!(said[0].starts_with("3 packets") && said[1].contains("5.2 ms"), "{said:?}");
+    }
+
+    #[test]
+    fn a_packet_that_no_path_or_no_kernel_took_is_a_reason_of_its_own() {
+        let up = WayCounts { refused: 2, without_path: 4, ..WayCounts::default() };
+        let down = WayCounts { refused: 1, ..WayCounts::default() };
+        let summary = LinkSummary {
+            clients: 1,
+            up,
+            down,
+            missed: 0,
+            late_p50_ns: 0,
+            late_p99_ns: 0,
+            reasons: Vec::new(),
+        };
+        let said = reasons(&summary);
+        assert!(said[0].starts_with("4 packets were of clients behind the first 1048576"));
+        assert!(said[1].starts_with("3 packets were refused") && said.len() == 2, "{said:?}");
     }
 }

@@ -26,6 +26,7 @@ pub(super) fn outcome() -> RunOutcome {
             system_ns: 2_000 * MS,
             busiest: 0.5,
             while_planned: 0.3,
+            run_delay: None,
         }],
         ..RunOutcome::default()
     };

@@ -90,10 +90,12 @@ fn loop_name(closed: bool) -> &'static str {
 }
 
 /// Returns the time for which starts were planned, nanoseconds: the schedule, or until the
-/// interruption.
+/// interruption. It is 0 for starts that were all planned for one time, which have no rate: the
+/// schedule of a trace ends a nanosecond after the last.
 fn schedule_ns(outcome: &RunOutcome) -> u64 {
     let end_ns = if outcome.interrupted { outcome.elapsed_ns } else { u64::MAX };
-    outcome.planned_ns.min(end_ns)
+    let planned_ns = if outcome.planned_ns > 1 { outcome.planned_ns } else { 0 };
+    planned_ns.min(end_ns)
 }
 
 /// Returns `count` as a rate per second; 0 if no time passed, so that no output shows an infinity.
@@ -116,6 +118,12 @@ fn seconds(time_ns: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn starts_that_were_planned_for_one_time_have_no_rate() {
+        let outcome = RunOutcome { planned_ns: 1, elapsed_ns: 5, ..RunOutcome::default() };
+        assert_eq!(per_s(3, schedule_ns(&outcome)), 0.0);
+    }
 
     #[test]
     fn an_interrupted_schedule_is_as_long_as_the_run() {

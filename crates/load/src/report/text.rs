@@ -272,7 +272,7 @@ Errors by kind: 2 connect-refused, 4 reply-timeout, 1 reset, 1 closed-early, 1
   bad-reply, 1 deadline
 Plan: 100.00 % of it started
 Lag [ms]: p50 0.020, p99 0.020, p99.9 0.020, max 0.020
-Client: threads used 25.0 % of their cores, 50.0 % in the busiest second; 958
+Client: threads used 30.0 % of their cores, 50.0 % in the busiest second; 958
   descriptors left; 28190 ports left
 Fail if errors>0: it holds: errors = 10 > 0
 Valid: the client kept up.

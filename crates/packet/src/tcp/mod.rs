@@ -48,6 +48,10 @@ pub struct Settings {
     pub retries: u8,
     /// Longest time in FIN-WAIT-2 (net.ipv4.tcp_fin_timeout).
     pub fin_timeout_ns: u64,
+    /// Clock of the timestamps at time 0, as [`ticks`] counts it. It has to go on from run to run:
+    /// a server that has a connection of the same ends in TIME-WAIT takes a SYN for a new one only
+    /// if its timestamp is newer (RFC 6191 section 2).
+    pub ticks_at_zero: u32,
 }
 
 /// Initial retransmission timeout (RFC 6298 section 2).
@@ -63,9 +67,26 @@ impl Default for Settings {
             syn_retries: 6,
             retries: 15,
             fin_timeout_ns: 60_000_000_000,
+            ticks_at_zero: ticks(0),
         }
     }
 }
+
+impl Settings {
+    /// Returns the clock of the timestamps.
+    fn ticks(&self, now_ns: u64) -> u32 {
+        self.ticks_at_zero.wrapping_add((now_ns / TICK_NS) as u32)
+    }
+}
+
+/// Returns the clock of the timestamps (TCP_TS_HZ) at a time of another clock, milliseconds. It
+/// does not begin at 0, which some take for no timestamp.
+pub fn ticks(at_ns: u64) -> u32 {
+    ((at_ns / TICK_NS) as u32).wrapping_add(1 << 20)
+}
+
+/// Tick of the timestamps: a millisecond.
+const TICK_NS: u64 = 1_000_000;
 
 /// Receives the segments that a connection sends.
 pub trait Output {
@@ -448,7 +469,7 @@ impl Connection {
         context: &Context<'_>,
     ) -> Segment<'a> {
         let options = Options {
-            timestamps: self.has_timestamps.then(|| self.timestamps(context.now_ns)),
+            timestamps: self.has_timestamps.then(|| self.timestamps(context)),
             sack: self.blocks(),
             ..Options::default()
         };
@@ -462,13 +483,8 @@ impl Connection {
         }
     }
 
-    fn timestamps(&self, now_ns: u64) -> Timestamps {
-        Timestamps { value: ticks(now_ns), echo: self.peer_timestamp }
+    fn timestamps(&self, context: &Context<'_>) -> Timestamps {
+        let value = context.settings.ticks(context.now_ns);
+        Timestamps { value, echo: self.peer_timestamp }
     }
-}
-
-/// Returns the clock of the timestamps, milliseconds (TCP_TS_HZ). It does not begin at 0, which
-/// some take for no timestamp.
-fn ticks(now_ns: u64) -> u32 {
-    ((now_ns / 1_000_000) as u32).wrapping_add(1 << 20)
 }

@@ -58,6 +58,11 @@ impl Connection {
     fn receive_in_syn_sent(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) -> Changes {
         if segment.ack.is_some_and(|ack| ack != self.nxt) {
             answer_stray(segment, context);
+            if self.retries == 0 {
+                // The answer is that of an old connection of the same ends, which the reset ends:
+                // the SYN need not wait (tcp_rcv_synsent_state_process).
+                self.retransmit_ns = context.now_ns;
+            }
             return Changes::default();
         }
         if segment.flags.rst {
@@ -453,10 +458,9 @@ pub fn answer_stray(segment: &Segment<'_>, context: &mut Context<'_>) {
     match segment.ack {
         Some(ack) if segment.flags.fin => {
             (answer.seq, answer.ack) = (ack, Some(segment.end()));
-            answer.options.timestamps = segment
-                .options
-                .timestamps
-                .map(|peer| Timestamps { value: super::ticks(context.now_ns), echo: peer.value });
+            let value = context.settings.ticks(context.now_ns);
+            let peer = segment.options.timestamps;
+            answer.options.timestamps = peer.map(|peer| Timestamps { value, echo: peer.value });
         }
         Some(ack) => (answer.seq, answer.flags.rst) = (ack, true),
         None => (answer.ack, answer.flags.rst) = (Some(segment.end()), true),

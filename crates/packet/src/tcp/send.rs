@@ -1,7 +1,7 @@
 //! Segments sent: data as the windows allow, acknowledgements, and what is sent again.
 
 use super::receive::ACK_DELAY_NS;
-use super::{Connection, Context, INITIAL_RTO_NS, NEVER, State, ticks};
+use super::{Connection, Context, INITIAL_RTO_NS, NEVER, State};
 use crate::segment::{Flags, Options, Segment, Timestamps};
 use crate::seq::Seq;
 
@@ -17,11 +17,12 @@ const TIMESTAMPS_BYTES: u16 = 12;
 impl Connection {
     /// Sends the SYN, with the options that Linux sends.
     pub(super) fn send_syn(&mut self, context: &mut Context<'_>) {
+        let value = context.settings.ticks(context.now_ns);
         let options = Options {
             mss: Some(context.settings.mss),
             window_shift: Some(context.settings.window_shift),
             may_sack: true,
-            timestamps: Some(Timestamps { value: ticks(context.now_ns), echo: 0 }),
+            timestamps: Some(Timestamps { value, echo: 0 }),
             ..Options::default()
         };
         let flags = Flags { syn: true, ..Flags::default() };

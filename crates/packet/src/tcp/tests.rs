@@ -196,6 +196,37 @@ fn a_syn_is_sent_again_as_linux_does_and_given_up() {
 }
 
 #[test]
+fn the_timestamps_of_a_run_go_on_from_those_of_the_one_before() {
+    let value = |settings| {
+        let syn = Client::opened(settings).take_one();
+        syn.head.options.timestamps.unwrap().value
+    };
+    // The run begins when the clock that goes on is at 7 s, and its SYN goes out a second later.
+    let later = Settings { ticks_at_zero: ticks(7 * S), ..Settings::default() };
+    assert_eq!(value(later), ticks(8 * S));
+    assert_eq!(value(Settings::default()), ticks(S));
+}
+
+#[test]
+fn a_syn_that_an_old_connection_answers_resets_it_and_is_sent_again_at_once() {
+    let mut client = Client::opened(Settings::default());
+    let syn = client.take_one();
+    client.now_ns += 5 * MS;
+    let challenge = data(0, b"", 7);
+    assert_eq!(client.receive(&challenge), Changes::default());
+    let reset = client.take_one();
+    assert!(reset.head.flags.rst && Some(reset.head.seq) == challenge.head.ack);
+    client.expire();
+    assert_eq!(client.now_ns, S + 5 * MS);
+    assert_eq!(client.take_one().head.seq, syn.head.seq);
+    // One that is answered so again has to wait.
+    client.receive(&challenge);
+    assert!(client.take_one().head.flags.rst);
+    client.expire();
+    assert_eq!(client.now_ns, 2 * S + 5 * MS);
+}
+
+#[test]
 fn a_refusal_is_told_from_a_stranger_s() {
     let mut client = Client::opened(Settings::default());
     let reset = |ack| {

@@ -215,6 +215,22 @@ fn over_tls_a_connection_on_which_nothing_is_due_is_read() {
 }
 
 #[test]
+fn a_part_of_a_record_is_progress_while_a_reply_is_due() {
+    let config = config();
+    let mut stepped = Stepped::new(&config);
+    stepped.connect_securely(&[(0, false)], true);
+    assert_eq!(stepped.handshake(DONE), Action::Send);
+    assert_eq!(stepped.write_all(), Action::Watch(Interest::Read));
+    stepped.exchange.progressed(4 * S);
+    assert_eq!(stepped.exchange.expires_ns(&config), Some(4 * S + config.timeout_ns));
+    stepped.now_ns = 6 * S;
+    assert_eq!(stepped.receive(LAST), Action::AwaitClose);
+    // Nothing is due now but the server's close.
+    stepped.exchange.progressed(9 * S);
+    assert_eq!(stepped.exchange.expires_ns(&config), Some(6 * S + config.timeout_ns));
+}
+
+#[test]
 fn only_a_reply_that_the_end_would_have_completed_is_truncated() {
     let config = config();
     let unframed = b"HTTP/1.1 200 OK\r\n\r\nok";
@@ -475,6 +491,18 @@ fn a_connection_that_is_not_there_fails_with_the_reason() {
         (IoError::AddrNotAvailable, ErrorKind::PortUnavail),
     ] {
         assert_eq!(connect_failure(|stepped| stepped.write(Err(error))), kind);
+    }
+}
+
+#[test]
+fn a_socket_that_cannot_be_watched_for_want_of_room_is_one_too_many() {
+    for (error, kind) in
+        [(IoError::StorageFull, ErrorKind::FdUnavail), (IoError::NotFound, ErrorKind::Other)]
+    {
+        let fails = |stepped: &mut Stepped<'_>| {
+            stepped.exchange.watch_failed(&error.into(), 0, &mut stepped.context)
+        };
+        assert_eq!(connect_failure(fails), kind);
     }
 }
 

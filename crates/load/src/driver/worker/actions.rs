@@ -150,8 +150,9 @@ impl<S: Stack> Worker<'_, S> {
         let Some(stream) = &connection.stream else { return Action::Wait };
         let token = u64::from(connection.generation) << 32 | u64::from(token_slot);
         let result = self.stack.watch(stream.socket(), token, wanted, connection.watched);
-        if result.is_err() {
-            return connection.exchange.watch_failed(self.clock.now_ns(), &mut self.context);
+        if let Err(error) = result {
+            let now_ns = self.clock.now_ns();
+            return connection.exchange.watch_failed(&error, now_ns, &mut self.context);
         }
         connection.watched = Some(wanted);
         connection.exchange.watched()
@@ -195,6 +196,7 @@ impl<S: Stack> Worker<'_, S> {
     /// for reuse. The next session does not begin here, because a server that refuses at once would
     /// cause an endless loop.
     fn end(&mut self, slot: u32, socket: SocketUse) {
+        self.note_session(slot);
         if socket == SocketUse::Close {
             self.close(slot);
         }
@@ -229,6 +231,9 @@ fn deliver<K>(
     context: &mut Context<'_>,
 ) -> Action {
     let is_cut_off = bytes.is_empty() && stream.is_cut_off();
+    if !bytes.is_empty() {
+        exchange.progressed(received_ns);
+    }
     let delivered = stream.deliver(bytes, |delivery| match delivery {
         Delivery::CloseNotify => exchange.close_notified(received_ns, context),
         Delivery::Bytes(b"") if is_cut_off => exchange.cut_off(received_ns, context),

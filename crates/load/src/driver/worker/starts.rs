@@ -60,8 +60,18 @@ impl<S: Stack> Worker<'_, S> {
     }
 
     fn begin(&mut self, slot: u32, action: Action) {
+        self.note_session(slot);
         self.carry_out(slot, action);
         self.arm_deadline(slot);
+    }
+
+    /// Notes whether a connection's session has starts to come.
+    pub(super) fn note_session(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        let goes_on = connection.exchange.goes_on();
+        self.going_on -= u64::from(connection.goes_on);
+        self.going_on += u64::from(goes_on);
+        connection.goes_on = goes_on;
     }
 
     /// Counts an arrival that never gets a connection: each request of its first group is an error.
@@ -108,14 +118,17 @@ impl<S: Stack> Worker<'_, S> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
     use std::sync::Arc;
+    use std::thread;
     use std::time::{Duration, Instant};
 
     use super::super::super::clock::Clock;
     use super::super::super::fixtures::{S, config};
     use super::super::super::recorder::Phases;
     use super::super::super::stack::kernel::KernelStack;
-    use super::super::Limits;
+    use super::super::{Limits, SLEEP_NS};
     use super::*;
     use crate::config::{Config, Workload};
     use crate::session::{RequestId, SessionSource, SessionStep};
@@ -140,6 +153,23 @@ mod tests {
         }
     }
 
+    /// A workload whose sessions think between their two requests, for longer than it arrives.
+    struct Thoughtful;
+
+    impl Workload for Thoughtful {
+        fn source(&self, _seed: u64) -> Box<dyn SessionSource> {
+            Box::new(Thoughtful)
+        }
+    }
+
+    impl SessionSource for Thoughtful {
+        fn fill(&mut self, _arrival: u64, session: &mut Session) -> bool {
+            let step = SessionStep { request: RequestId(0), think_ns: 2 * S, piped: false };
+            session.steps.extend([step, step]);
+            true
+        }
+    }
+
     #[test]
     fn the_time_to_make_a_session_is_lag() {
         // Without an address the request fails at once, on its own.
@@ -158,5 +188,59 @@ mod tests {
         assert!(sample.timestamps.started_ns >= making_ns, "{sample:?}");
         let lag = worker.context.recorder.into_outcome().times.lag;
         assert!(lag.count() == 1 && lag.max() >= making_ns);
+    }
+
+    #[test]
+    fn the_plan_of_a_session_that_thinks_ends_with_its_last_request() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = vec![listener.local_addr().unwrap()];
+        let workload = Arc::new(Thoughtful);
+        let config = Config { addresses, arrivals_max: 1, workload, ..config() };
+        let server = thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            assert!(client.read(&mut [0; 4096]).unwrap() > 0);
+            client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+            client
+        });
+        let limits = Limits { open_max: 1, room: 1 };
+        let stack = KernelStack::new().unwrap();
+        let mut worker = Worker::new(&config, 0, Clock::new(), limits, stack).unwrap();
+        let start_ns = worker.clock.now_ns();
+        let end_ns = start_ns + 100 * S;
+        let phases = Phases { start_ns, measured_ns: (start_ns, end_ns), end_ns };
+        worker.context.recorder.begin(phases, false);
+        worker.pacer.arrivals.begin(start_ns, end_ns, start_ns);
+        assert!(worker.begin_one(start_ns));
+        assert!(worker.pacer.arrivals.is_over && worker.pacer.arrivals.ends_ns == start_ns + S);
+        assert!(!worker.is_planned_out(start_ns + S), "the second request is not planned yet");
+        let thinks_until_ns = loop {
+            if let Some(until_ns) = worker.pacer.next_start_ns() {
+                break until_ns;
+            }
+            assert!(worker.slots.taken() > 0, "the session has failed");
+            worker.wait_until(worker.clock.now_ns() + SLEEP_NS);
+            worker.handle_events();
+        };
+        assert!(thinks_until_ns >= start_ns + 2 * S);
+        assert!(!worker.is_planned_out(thinks_until_ns), "it thinks");
+        assert!(worker.begin_one(thinks_until_ns));
+        assert!(worker.is_planned_out(thinks_until_ns));
+        drop(server.join().unwrap());
+    }
+
+    #[test]
+    fn the_plan_of_a_session_that_fails_ends_with_it() {
+        // Without an address its first request fails at once.
+        let workload = Arc::new(Thoughtful);
+        let config = Config { addresses: Vec::new(), arrivals_max: 1, workload, ..config() };
+        let limits = Limits { open_max: 1, room: 1 };
+        let stack = KernelStack::new().unwrap();
+        let mut worker = Worker::new(&config, 0, Clock::new(), limits, stack).unwrap();
+        let phases = Phases { start_ns: 0, measured_ns: (0, 10 * S), end_ns: 10 * S };
+        worker.context.recorder.begin(phases, false);
+        worker.pacer.arrivals.begin(0, 10 * S, 0);
+        assert!(!worker.is_planned_out(S));
+        assert!(worker.begin_one(0));
+        assert!(worker.is_planned_out(S));
     }
 }

@@ -2,6 +2,7 @@
 //! a path of its own. One thread has a part of the addresses to itself, and shares nothing.
 
 mod arrival;
+mod events;
 mod link;
 mod paths;
 mod sockets;
@@ -16,6 +17,7 @@ use weir_packet::wire::{self, Checksum, Ends, Packet, TcpPacket};
 use weir_sys::packet_socket::ReceiveRing;
 
 use self::arrival::Clocks;
+use self::events::Events;
 use self::link::Link;
 use self::paths::{ClientPath, Paths};
 use self::sockets::{Sockets, Tuple};
@@ -47,15 +49,14 @@ const LINGER_NS: u64 = 1_000_000_000;
 /// weir's own TCP.
 pub(in super::super) struct PacketStack<'a> {
     config: &'a PacketConfig,
+    /// Settings of this run's connections.
+    tcp: tcp::Settings,
     clock: Clock,
     link: Link,
     sockets: Sockets,
     timers: TimerWheel,
     paths: Option<Paths<'a>>,
-    /// Events of the last wait.
-    events: Vec<Event>,
-    /// Events for the next wait: of sockets that were ready when they were watched.
-    next_events: Vec<Event>,
+    events: Events,
     expired: Vec<u32>,
     /// Connections closed since the last wait, and those open before.
     closed: u32,
@@ -90,15 +91,16 @@ impl<'a> PacketStack<'a> {
         let (link, ring) = Link::open(&packet.interface, index, sources, &config.addresses)?;
         let now_ns = clock.now_ns();
         let room = room.saturating_add(config.share(config.background(), index));
+        let ticks_at_zero = tcp::ticks(clock.began_ns());
         Ok(Self {
             config: packet,
+            tcp: tcp::Settings { ticks_at_zero, ..packet.tcp.clone() },
             clock,
             link,
             sockets: Sockets::new(sources, config.seed, room)?,
             timers: TimerWheel::new(now_ns),
             paths: packet.path.as_ref().map(|law| Paths::new(law, config.seed)),
-            events: Vec::new(),
-            next_events: Vec::new(),
+            events: Events::default(),
             expired: Vec::new(),
             closed: 0,
             open_before: 0,
@@ -137,7 +139,7 @@ impl<'a> PacketStack<'a> {
         };
         let mut context = tcp::Context {
             now_ns,
-            settings: &self.config.tcp,
+            settings: &self.tcp,
             output: &mut output,
             counts: &mut self.counts.tcp,
         };
@@ -161,16 +163,7 @@ impl<'a> PacketStack<'a> {
         if !is_wanted {
             return;
         }
-        let event = entry.event();
-        // One event for each socket, as epoll has it.
-        let known = self.events.get_mut(entry.event_at as usize);
-        match known.filter(|known| known.token == token) {
-            Some(known) => known.event = event,
-            None => {
-                entry.event_at = self.events.len() as u32;
-                self.events.push(Event { token, event });
-            }
-        }
+        self.events.report(token, entry.event(), &mut entry.event_at);
     }
 
     /// Receives a segment that has come to the end of its path.
@@ -209,7 +202,7 @@ impl<'a> PacketStack<'a> {
         };
         let mut context = tcp::Context {
             now_ns,
-            settings: &self.config.tcp,
+            settings: &self.tcp,
             output: &mut output,
             counts: &mut self.counts.tcp,
         };
@@ -390,7 +383,7 @@ impl Stack for PacketStack<'_> {
             || event.hung_up
             || wanted == Interest::ReadWrite && entry.connection.is_writable();
         if is_ready {
-            self.next_events.push(Event { token, event });
+            self.events.report(token, event, &mut entry.event_at);
         }
         Ok(())
     }
@@ -415,19 +408,18 @@ impl Stack for PacketStack<'_> {
     fn wait(&mut self, timeout: Duration) {
         (self.closed, self.open_before) = (0, self.sockets.open_count());
         let end_ns = self.clock.now_ns().saturating_add(timeout.as_nanos() as u64);
-        std::mem::swap(&mut self.events, &mut self.next_events);
-        self.next_events.clear();
+        self.events.begin_wait();
         loop {
             self.turn();
             if !self.events.is_empty() || self.clock.now_ns() >= end_ns {
-                return;
+                return self.events.end_wait();
             }
             self.wait_until(end_ns);
         }
     }
 
     fn event(&self, nth: usize) -> Option<Event> {
-        self.events.get(nth).copied()
+        self.events.get(nth)
     }
 
     fn finish(&mut self) -> Option<PacketCounts> {

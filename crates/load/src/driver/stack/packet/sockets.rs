@@ -50,7 +50,7 @@ struct Destination {
 pub(super) struct Entry {
     pub(super) connection: Connection,
     tuple: ShortTuple,
-    /// Number of its event among those of the last wait, if it has one.
+    /// Number of its last event among those of its wait, if it has had one.
     pub(super) event_at: u32,
     is_taken: bool,
     /// Number it is watched with, and what for.
