@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::atomic_file::replace;
 use crate::experiment::Precision;
 use crate::machine::Machine;
-use crate::record::{Key, Line};
+use crate::record::{Key, Line, Wanted};
 use crate::testbed::Description;
 
 /// The file with a line per step.
@@ -214,14 +214,14 @@ impl Journal {
     }
 }
 
-/// Returns whether a point is done: it is undisturbed, with its core time where that is wanted,
-/// or was measured `attempts_max` times.
-pub fn has_point(lines: &[Line], key: &Key, core_time: bool, attempts_max: usize) -> bool {
+/// Returns whether a point is done: it is undisturbed, with all that is wanted of it, or was
+/// measured `attempts_max` times.
+pub fn has_point(lines: &[Line], key: &Key, wanted: Wanted, attempts_max: usize) -> bool {
     let mut attempts = 0;
     lines.iter().any(|line| match line {
         Line::Point(point) if point.key == *key => {
             attempts += 1;
-            point.is_undisturbed(core_time) || attempts >= attempts_max
+            point.is_undisturbed(wanted) || attempts >= attempts_max
         }
         _ => false,
     })
@@ -349,15 +349,38 @@ mod tests {
         let mut point = Point { key: key_of(&capacity(1.0)), ..Point::default() };
         point.load.valid = true;
         point.cores.server.doubt = Some("it drifted".to_owned());
+        let server = Wanted { server_cores: true, ..Wanted::default() };
+        let client = Wanted { client_cores: true, ..Wanted::default() };
         journal.keep(Line::Point(Box::new(point.clone()))).unwrap();
-        assert!(has_point(&journal.lines, &point.key, false, 2));
-        assert!(!has_point(&journal.lines, &point.key, true, 2));
+        for wanted in [Wanted::default(), client] {
+            assert!(has_point(&journal.lines, &point.key, wanted, 2), "{wanted:?}");
+        }
+        assert!(!has_point(&journal.lines, &point.key, server, 2));
         journal.keep(Line::Point(Box::new(point.clone()))).unwrap();
-        assert!(has_point(&journal.lines, &point.key, true, 2));
+        assert!(has_point(&journal.lines, &point.key, server, 2));
         let mut stolen = Point { key: key_of(&capacity(2.0)), ..point };
         stolen.cores.server = CoreTime { stolen_share: 0.04, ..CoreTime::default() };
         journal.keep(Line::Point(Box::new(stolen.clone()))).unwrap();
-        assert!(!has_point(&journal.lines, &stolen.key, false, 2));
+        assert!(!has_point(&journal.lines, &stolen.key, Wanted::default(), 2));
+        let mut of_client = Point { key: key_of(&capacity(3.0)), ..stolen };
+        of_client.cores.server = CoreTime::default();
+        of_client.cores.client.doubt = Some("it drifted".to_owned());
+        journal.keep(Line::Point(Box::new(of_client.clone()))).unwrap();
+        assert!(has_point(&journal.lines, &of_client.key, server, 2));
+        assert!(!has_point(&journal.lines, &of_client.key, client, 2));
+    }
+
+    #[test]
+    fn a_late_point_is_done_where_times_are_not_wanted_or_after_all_attempts() {
+        let mut late = Point { key: key_of(&capacity(1.0)), ..Point::default() };
+        late.load.late_only = true;
+        let key = late.key.clone();
+        let mut lines = vec![Line::Point(Box::new(late))];
+        let times = Wanted { times: true, ..Wanted::default() };
+        assert!(has_point(&lines, &key, Wanted::default(), 2));
+        assert!(!has_point(&lines, &key, times, 2));
+        lines.push(lines[0].clone());
+        assert!(has_point(&lines, &key, times, 2));
     }
 
     #[test]

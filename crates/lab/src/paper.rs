@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use crate::document;
-use crate::experiment::{Claim, Experiment, Quantity};
+use crate::experiment::{Claim, Experiment};
 use crate::validation::known_metric;
 
 /// A paper: one TOML file of `experiments/papers`.
@@ -84,10 +84,10 @@ impl Paper {
         })
     }
 
-    /// Returns whether a claim is about core time of experiment `id`.
-    pub fn claims_core_time(&self, id: &str) -> bool {
+    /// Returns the metrics that claims about experiment `id` are about.
+    pub fn metrics_of(&self, id: &str) -> Vec<String> {
         let claims = self.claim.iter().filter(|claim| claim.experiment == id);
-        claims.flat_map(Claim::quantities).any(Quantity::is_core_time)
+        claims.flat_map(Claim::quantities).map(|one| one.metric.clone()).collect()
     }
 
     /// Checks that the paper has the claims whose effects one of its experiments looks for.

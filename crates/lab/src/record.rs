@@ -134,14 +134,39 @@ pub struct Point {
 
 impl Point {
     /// Returns whether the point need not be measured again: its counts are valid, the host took
-    /// nothing worth mentioning from either side, and the time of the server's processors can be
-    /// trusted where `core_time` is wanted.
-    pub fn is_undisturbed(&self, core_time: bool) -> bool {
-        let Cores { server, client } = &self.cores;
-        let is_stolen = [server, client].iter().any(|time| time.is_stolen());
-        let is_doubted = core_time && server.doubt.is_some();
-        self.load.has_valid_counts() && !is_stolen && !is_doubted
+    /// nothing worth mentioning from either side, and nothing that is wanted is left out.
+    pub fn is_undisturbed(&self, wanted: Wanted) -> bool {
+        self.load.has_valid_counts() && !self.is_stolen() && self.lacks(wanted) == 0
     }
+
+    /// Returns whether the host took more of the time of either side than a point may lose.
+    pub fn is_stolen(&self) -> bool {
+        let Cores { server, client } = &self.cores;
+        server.is_stolen() || client.is_stolen()
+    }
+
+    /// Returns the number of wanted things that are left out because they are not to be trusted.
+    pub fn lacks(&self, wanted: Wanted) -> u8 {
+        let Cores { server, client } = &self.cores;
+        let lacks = [
+            wanted.times && !self.load.valid,
+            wanted.server_cores && server.doubt.is_some(),
+            wanted.client_cores && client.doubt.is_some(),
+        ];
+        lacks.into_iter().map(u8::from).sum()
+    }
+}
+
+/// The parts of a point, besides its counts, that are shown or claimed: where they are not to be
+/// trusted, the point is measured once more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Times measured by the client.
+    pub times: bool,
+    /// Core time of the server.
+    pub server_cores: bool,
+    /// Core time of the client.
+    pub client_cores: bool,
 }
 
 /// A part of a replayed day: a quarter-hour, if there are 96.
@@ -511,9 +536,14 @@ pub struct CoreTime {
     pub busy_s: f64,
     /// Time that the kernel charged to the idle counter, in seconds.
     pub spinner_s: f64,
-    /// Time in which the host ran something else, as a share of the time that the idle counter
-    /// should have had.
+    /// Time in which the idle counter neither ran nor was replaced, because the host ran something
+    /// else, as a share of the processors' time since it began. Records without `steal_share` have
+    /// it as a share of the time that the counter ran, which may be more than 1.
     pub stolen_share: f64,
+    /// Time that the host took in the window by the kernel's account (steal), as a share of
+    /// `total_s`; absent in older records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steal_share: Option<f64>,
     /// Relative difference between the idle shares, before and after, of processors that had
     /// nothing to do.
     pub drift: f64,
@@ -537,9 +567,16 @@ pub struct CoreTime {
 const STOLEN_MAX: f64 = 0.03;
 
 impl CoreTime {
+    /// Returns the share of the processors' time that the host took: by the idle counter or by the
+    /// kernel's account, whichever has more. The counter misses what is taken from others, and a
+    /// host need not tell the kernel.
+    pub fn host_share(&self) -> f64 {
+        self.steal_share.map_or(self.stolen_share, |share| share.max(self.stolen_share))
+    }
+
     /// Returns whether the host took more of the processors' time than a point may lose.
     pub fn is_stolen(&self) -> bool {
-        self.stolen_share > STOLEN_MAX
+        self.host_share() > STOLEN_MAX
     }
 
     /// Returns the busy time as a share of the total; `None` if it was not measured, or is not to

@@ -9,12 +9,13 @@ use crate::catalogue;
 use crate::experiment::Experiment;
 use crate::findings::Findings;
 use crate::journal::{self, RunSetup, Session};
+use crate::machine::Machine;
 use crate::plan::{self, Task};
 use crate::record::{Key, Line};
 use crate::report;
 use crate::run;
 use crate::setup_summary;
-use crate::testbed::SideDescription;
+use crate::testbed::{Description, SideDescription};
 
 /// Analyses the run in a folder and returns its findings.
 ///
@@ -124,7 +125,7 @@ fn warnings(set_up: &RunSetup, lines: &[Line], planned: &[Key]) -> Vec<String> {
 /// Says what changed between the sessions in which a run was measured; `None` if nothing did.
 fn changed(sessions: &[Session], lines: &[Line]) -> Option<String> {
     type Fact = fn(&Session) -> Option<String>;
-    let facts: [(&str, Fact); 7] = [
+    let facts: [(&str, Fact); 8] = [
         ("the version of weir", |session| Some(session.version.clone())),
         ("the build of weir", |session| session.build.clone()),
         ("the build of weir that it is compared with, or the access log", |session| {
@@ -136,8 +137,16 @@ fn changed(sessions: &[Session], lines: &[Line]) -> Option<String> {
             let side = |side: &SideDescription| format!("{:?} {:?}", side.cpus, side.addresses);
             Some(format!("{} {}", side(&testbed.server), side(&testbed.client)))
         }),
-        ("the machine or its kernel", |Session { machine, .. }| {
-            Some(format!("{:?} {:?}", machine.cpu_model, machine.kernel_release))
+        ("the settings of the testbed", |Session { testbed, .. }| {
+            let side = |side: &SideDescription| {
+                format!("{} {:?} {:?}", side.interface, side.rps_cpus, side.sysctl)
+            };
+            let Description { mtu, server, client, .. } = testbed;
+            Some(format!("{mtu:?} {} {}", side(server), side(client)))
+        }),
+        ("the machine, its kernel or its settings", |Session { machine, .. }| {
+            // The load of a machine is another one each time.
+            Some(format!("{:?}", Machine { load_average: None, ..machine.clone() }))
         }),
     ];
     let used = used(sessions, lines);
@@ -217,9 +226,8 @@ mod tests {
     use super::*;
     use crate::experiment::one_weir;
     use crate::journal::Request;
-    use crate::machine::Machine;
     use crate::record::Point;
-    use crate::testbed::{Description, Mode};
+    use crate::testbed::Mode;
 
     fn session(began: &str, build: Option<&str>) -> Session {
         let side = || SideDescription {
@@ -270,6 +278,44 @@ mod tests {
         // Nothing was measured in a part that began after the last point.
         let after = Session { began: "2026-01-01T13:00:00Z".to_owned(), ..other };
         assert_eq!(changed(&[first.clone(), same, after], &lines), None);
+    }
+
+    #[test]
+    fn a_run_on_a_machine_or_a_testbed_with_other_settings_says_so() {
+        let lines = [point("2026-01-01T10:01:00Z"), point("2026-01-01T12:01:00Z")];
+        let after = |change: fn(&mut Session)| {
+            let first = session("2026-01-01T10:00:00Z", None);
+            let mut second = session("2026-01-01T12:00:00Z", None);
+            change(&mut second);
+            changed(&[first, second], &lines)
+        };
+        let itself: [fn(&mut Session); 2] = [
+            |session| session.machine.load_average = Some([1.0, 0.5, 0.1]),
+            |session| session.testbed.warnings.push("slow".to_owned()),
+        ];
+        assert_eq!(itself.map(after), [None, None], "that changes by itself");
+        let of_machine: [fn(&mut Session); 3] = [
+            |session| session.machine.cpus_online = Some(4),
+            |session| session.machine.cpufreq_governor = Some("powersave".to_owned()),
+            |session| set_somaxconn(&mut session.machine.sysctl),
+        ];
+        for said in of_machine.map(after) {
+            let said = said.unwrap();
+            assert!(said.contains("changed: the machine, its kernel or its settings."), "{said}");
+        }
+        let of_testbed: [fn(&mut Session); 3] = [
+            |session| session.testbed.mtu = Some(9000),
+            |session| session.testbed.server.rps_cpus = Some("1".to_owned()),
+            |session| set_somaxconn(&mut session.testbed.client.sysctl),
+        ];
+        for said in of_testbed.map(after) {
+            let said = said.unwrap();
+            assert!(said.contains("changed: the settings of the testbed."), "{said}");
+        }
+    }
+
+    fn set_somaxconn(sysctl: &mut std::collections::BTreeMap<String, String>) {
+        sysctl.insert("net.core.somaxconn".to_owned(), "1".to_owned());
     }
 
     fn set_up(sessions: Vec<Session>) -> RunSetup {

@@ -220,6 +220,40 @@ fn judge(place: &str, claim: &Claim, experiment: &Experiment) {
     }
 }
 
+/// Claims whose words ask for tighter bounds than half and twice of their number, because what they
+/// compare is alike or follows from the workload.
+const TIGHT: [&str; 11] = [
+    "banga-scalable: day-cached-similar",
+    "gammo-epoll: ctl-sum-poll",
+    "gammo-epoll: ctl-sum-epoll2-lt",
+    "gammo-epoll: ctl-ctlv-time",
+    "pariag-accept: demand-spec",
+    "pariag-accept: demand-one",
+    "pariag-accept: one-gone-accounts",
+    "pariag-accept: tux-one-completes-inf",
+    "pariag-accept: tux-one-completes-1",
+    "pariag-accept: drops-tux-others",
+    "pariag-accept: drops-tux-overflow",
+];
+
+#[test]
+fn two_bounds_are_half_and_twice_of_a_number_or_one_is_the_root_of_a_ratio_but_for_tight_ones() {
+    let near = |bound: f64, rule: f64| (bound - rule).abs() <= 0.02 * rule.abs();
+    let mut others = Vec::new();
+    for (key, paper) in &papers() {
+        for claim in &paper.claim {
+            let bounds = claim.paper.zip(claim.above.zip(claim.below));
+            let Some((number, (above, below))) = bounds else { continue };
+            let is_of_number = near(above, number / 2.0) && near(below, 2.0 * number);
+            let has_root = near(above, number.sqrt()) || near(below, number.sqrt());
+            if !is_of_number && !has_root {
+                others.push(format!("{key}: {}", claim.id));
+            }
+        }
+    }
+    assert_eq!(others, TIGHT);
+}
+
 #[test]
 fn every_value_that_names_a_server_or_a_metric_is_beside_something() {
     let experiments = experiments();

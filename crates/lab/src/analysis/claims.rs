@@ -14,6 +14,9 @@ use crate::findings::{Estimate, INTERVAL_N_MIN, Judged, Trial, Verdict};
 /// Number of further rounds above which none is told: the median is as good as at the bound.
 const ROUNDS_MORE_MAX: u32 = 10_000;
 
+/// Maximum number of decimals by which the ends of an interval are told apart.
+const DECIMALS_MAX: usize = 12;
+
 /// Judges a claim from the studies of a run; `than` is the claim by whose quantity its own is
 /// divided.
 pub(super) fn judge(claim: &Claim, than: Option<&Claim>, studies: &[Study<'_>]) -> Judged {
@@ -100,7 +103,7 @@ fn verdict(claim: &Claim, here: Estimate) -> (Verdict, String, Option<u32>) {
     if !above(here.high) || !below(here.low) {
         return (Verdict::DoesNotHold, String::new(), None);
     }
-    let (low, high) = (number(here.low), number(here.high));
+    let [low, high] = ends(here);
     let rounds_more = rounds_more(claim, here);
     let is_finite = [here.value, here.low, here.high].iter().all(|number| number.is_finite());
     let more = match rounds_more {
@@ -144,7 +147,18 @@ fn rounds_more(claim: &Claim, here: Estimate) -> Option<u32> {
     (more <= f64::from(ROUNDS_MORE_MAX)).then_some(more as u32)
 }
 
-/// Formats a number with about four digits, enough to tell the ends of an interval apart.
+/// Formats the ends of an interval, with as many digits as it takes to tell them apart.
+fn ends(here: Estimate) -> [String; 2] {
+    let both = [here.low, here.high];
+    let [low, high] = both.map(number);
+    if low != high || here.low == here.high {
+        return [low, high];
+    }
+    let with = |decimals: usize| both.map(|end| format!("{end:.decimals$}"));
+    (0..=DECIMALS_MAX).map(with).find(|[low, high]| low != high).unwrap_or([low, high])
+}
+
+/// Formats a number with about four digits.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         f64::INFINITY if value < 0.0 => "-∞".to_owned(),
@@ -295,14 +309,24 @@ impl<'a> Found<'a> {
         of_sums(&self.tops, &self.bottoms)
     }
 
-    /// Explains why the ratio is 1 by construction; `None` if no quantity of it is divided by
-    /// itself.
+    /// Explains why the ratio is 1 by construction, or a relative metric is: `None` if no quantity
+    /// is divided by itself.
     fn same_points(&self) -> Option<String> {
         let rounds = common_rounds(&self.tops, &self.bottoms);
+        let terms = self.terms();
+        for (term, side) in terms.iter().zip(self.tops.iter().chain(&self.bottoms)) {
+            let base = side.base.as_ref().and_then(|base| base.pick.index(&rounds));
+            if base.is_some()
+                && base == side.index(&rounds)
+                && let Some(why) = term.same_as_base(&terms)
+            {
+                return Some(why);
+            }
+        }
         for (one, side) in self.top.iter().zip(&self.tops) {
             for (other, other_side) in self.bottom.iter().zip(&self.bottoms) {
                 if side.index(&rounds) == other_side.index(&rounds)
-                    && let Some(why) = one.same_as(other, &self.terms())
+                    && let Some(why) = one.same_as(other, &terms)
                 {
                     return Some(why);
                 }
@@ -581,6 +605,28 @@ mod tests {
     }
 
     #[test]
+    fn a_metric_that_would_be_held_against_its_own_points_decides_nothing() {
+        let kept = |at| {
+            let mut claim = claim(("one", at), None, "above = 90.0");
+            claim.top.as_mut().unwrap().first_mut().metric = "goodput_kept".to_owned();
+            claim
+        };
+        let mut lines = fixtures::lines("one", &[(1.0, [900.0; 3]), (2.0, [1200.0; 3])]);
+        lines.push(fixtures::invalid("one", 4.0, 0, "late"));
+        let why = "goodput of accept 1 at 2 × the capacity of accept 1 would be divided by itself, \
+                   as points beyond it are not valid";
+        assert_eq!(said(&kept(LAST), &lines), (Verdict::NotMeasurable, why.to_owned()));
+        // At the peak or at a value the claim itself takes it there.
+        for at in [PEAK, "2"] {
+            assert_eq!(said(&kept(at), &lines).0, Verdict::Holds, "{at}");
+        }
+        // Where the peak is elsewhere it tells something.
+        let mut lines = fixtures::lines("one", &[(1.0, [1200.0; 3]), (2.0, [900.0; 3])]);
+        lines.push(fixtures::invalid("one", 4.0, 0, "late"));
+        assert_eq!(said(&kept(LAST), &lines).0, Verdict::DoesNotHold);
+    }
+
+    #[test]
     fn a_peak_elsewhere_or_at_the_end_itself_decides() {
         let kept = claim(("one", LAST), Some(("one", PEAK)), "below = 0.5");
         let mut lines = fixtures::lines("one", &[(1.0, [1000.0; 3]), (2.0, [400.0; 3])]);
@@ -667,6 +713,21 @@ mod tests {
         let values = [12_345.6, 12.34, 1.0, 0.0123, 0.0, f64::INFINITY, f64::NEG_INFINITY];
         let said = ["12346", "12.3", "1.00", "0.012", "0.00", "∞", "-∞"];
         assert_eq!(values.map(number), said);
+    }
+
+    #[test]
+    fn the_ends_of_an_interval_are_told_apart() {
+        let said = |value, low, high| {
+            let claim = claim(("one", "1"), None, "above = 1990");
+            verdict(&claim, Estimate { value, low, high, n: 6 }).1
+        };
+        let narrow = said(1990.2, 1989.6, 1990.4);
+        assert!(narrow.starts_with("the interval 1989.6–1990.4 has both answers"), "{narrow}");
+        let wide = said(2000.0, 1980.0, 2020.0);
+        assert!(wide.starts_with("the interval 1980–2020 has both answers"), "{wide}");
+        let of = |low, high| ends(Estimate { value: low, low, high, n: 6 });
+        assert_eq!(of(1.0041, 1.0042), ["1.0041", "1.0042"]);
+        assert_eq!(of(7.0, 7.0), ["7.00", "7.00"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::experiment::{Experiment, Sweep};
 use crate::metrics;
-use crate::record::{CallsRun, Capacity, Failed, Key, Line, LoadResult, Point, Task};
+use crate::record::{CallsRun, Capacity, Failed, Key, Line, LoadResult, Point, Task, Wanted};
 
 /// Values of a metric at one place, by round.
 pub(super) type Rounds = BTreeMap<u32, f64>;
@@ -25,12 +25,15 @@ pub(super) enum Repetition<'a> {
 }
 
 impl Repetition<'_> {
-    /// Returns how much the result says, to compare it with another one of the same point.
-    fn worth(&self) -> u8 {
+    /// Returns how much the result says, to compare it with another one of the same point: that
+    /// its counts are valid is worth most, then all that is wanted and not left out, and then that
+    /// the host took nothing, for which a point is flagged and used all the same.
+    fn worth(&self, wanted: Wanted) -> u8 {
         match self {
             Self::Failed(_) => 0,
             Self::Measured(point) => {
-                1 + u8::from(is_valid(point)) + u8::from(point.is_undisturbed(true))
+                let lost = 2 * point.lacks(wanted) + u8::from(point.is_stolen());
+                8 * (1 + u8::from(is_valid(point))) - lost
             }
         }
     }
@@ -41,6 +44,8 @@ impl Repetition<'_> {
 pub(super) struct Study<'a> {
     pub(super) id: &'a str,
     pub(super) experiment: &'a Experiment,
+    /// The parts of a point that are shown or claimed.
+    wanted: Wanted,
     repetitions: BTreeMap<PointIndex, BTreeMap<u32, Repetition<'a>>>,
     capacities: BTreeMap<(usize, usize), Vec<f64>>,
     calls: BTreeMap<PointIndex, BTreeMap<u32, &'a CallsRun>>,
@@ -77,8 +82,9 @@ impl<'a> Study<'a> {
     fn of(id: &'a str, experiment: &'a Experiment, lines: impl Iterator<Item = &'a Line>) -> Self {
         let (repetitions, capacities, calls) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (limited, failed, stray) = (Vec::new(), Vec::new(), 0);
+        let wanted = metrics::wanted(experiment.metrics());
         let mut study =
-            Self { id, experiment, repetitions, capacities, calls, limited, failed, stray };
+            Self { id, experiment, wanted, repetitions, capacities, calls, limited, failed, stray };
         let mut measured = Vec::new();
         for line in lines {
             match line {
@@ -121,7 +127,8 @@ impl<'a> Study<'a> {
         match self.spot(key) {
             Some(spot) => {
                 let rounds = self.repetitions.entry(spot).or_default();
-                if rounds.get(&key.round).is_none_or(|before| outcome.worth() >= before.worth()) {
+                let worth = outcome.worth(self.wanted);
+                if rounds.get(&key.round).is_none_or(|before| worth >= before.worth(self.wanted)) {
                     rounds.insert(key.round, outcome);
                 }
             }
@@ -286,6 +293,22 @@ mod tests {
         let valid = study.valid(spot(0, 0), "reply_rate");
         assert_eq!(valid, Rounds::from([(0, 10.0), (1, 11.0), (2, 13.0)]));
         assert_eq!(study.at(spot(0, 0)).count(), 3);
+    }
+
+    #[test]
+    fn a_point_with_the_times_that_are_wanted_is_worth_more_than_one_without() {
+        let mut stolen = fixtures::point("one", 1.0, 0, 10.0);
+        stolen.cores.client.stolen_share = 0.1;
+        let mut late = fixtures::point("one", 1.0, 0, 11.0);
+        (late.load.valid, late.load.late_only) = (false, true);
+        let lines = [stolen, late].map(|point| Line::Point(Box::new(point)));
+        let rate = |experiment: &Experiment| {
+            Study::new("p/e", experiment, &lines).valid(spot(0, 0), "reply_rate")[&0]
+        };
+        // Its table shows a response time.
+        assert_eq!(rate(&fixtures::experiment()), 10.0);
+        let text = fixtures::TEXT.replace(", \"response_p99\"", "");
+        assert_eq!(rate(&Experiment::parse(&text).unwrap()), 11.0);
     }
 
     #[test]

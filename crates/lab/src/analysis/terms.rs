@@ -127,13 +127,24 @@ impl<'a> Term<'a> {
             && self.quantity.at != other.quantity.at;
         let term = [self, other].into_iter().find(|term| term.moved_to(all).is_some());
         let (term, here) = term.filter(|_| is_same).and_then(|it| Some((it, it.moved_to(all)?)))?;
-        Some(format!(
+        Some(term.divided_by_itself(&term.quantity.metric, here, all))
+    }
+
+    /// Explains why a relative metric that is taken where its base is tells nothing; `None` if the
+    /// claim itself takes it there.
+    pub(super) fn same_as_base(&self, all: &[&Self]) -> Option<String> {
+        let here = self.moved_to(all)?;
+        Some(self.divided_by_itself(self.metric, here, all))
+    }
+
+    fn divided_by_itself(&self, metric: &str, here: usize, all: &[&Self]) -> String {
+        format!(
             "{} of {} at {} would be divided by itself, as points beyond it {}",
-            info(&term.quantity.metric).spoken(),
-            self.study.label(term.server),
-            term.place(here),
-            term.lack(here, all)
-        ))
+            info(metric).spoken(),
+            self.study.label(self.server),
+            self.place(here),
+            self.lack(here, all)
+        )
     }
 
     /// Says what the points between a value and the end of the sweep lack, those of every term that

@@ -106,7 +106,7 @@ impl<'a> Line<'a> {
             let kept = valid.filter_map(|(_, point)| point.load.timeline.as_ref());
             kept.filter(|one| one.bin_ms == bin_ms && unit.is_some()).collect()
         };
-        let (counted, timed) = (valid("reply_rate"), valid("response_p50"));
+        let [counted, timed] = TimelineFigure::METRICS.map(valid);
         let rate = 1.0 / (bin_s * unit.unwrap_or(1.0));
         let most =
             |of: fn(&Timeline) -> usize| counted.iter().map(|one| of(one)).max().unwrap_or(0);

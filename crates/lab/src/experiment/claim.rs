@@ -67,18 +67,6 @@ pub struct Quantity {
     pub sweep: Option<String>,
 }
 
-impl Quantity {
-    /// Returns whether it is of core time.
-    pub fn is_core_time(&self) -> bool {
-        is_core_time(&self.metric)
-    }
-}
-
-/// Returns whether a metric is of core time.
-pub(super) fn is_core_time(metric: &str) -> bool {
-    metric.contains("core_")
-}
-
 /// A quantity, or the sum of several within rounds: `{ … }` or `[{ … }, { … }]`.
 #[derive(Clone, Debug)]
 pub struct Sum(Vec<Quantity>);

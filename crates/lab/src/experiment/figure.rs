@@ -152,6 +152,10 @@ pub struct TimelineFigure {
 }
 
 impl TimelineFigure {
+    /// Metrics whose validity decides on the points of the two figures: replies, and response
+    /// times.
+    pub const METRICS: [&str; 2] = ["reply_rate", "response_p50"];
+
     /// Returns the ids of the two figures: replies, and response times.
     pub fn ids(&self) -> [String; 2] {
         [format!("{}-replies", self.id), format!("{}-response", self.id)]

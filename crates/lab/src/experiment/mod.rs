@@ -75,9 +75,9 @@ pub struct Experiment {
     /// The experiment's own claims: results expected where no paper claims anything.
     #[serde(default)]
     pub claim: Vec<Claim>,
-    /// True if its paper, whose claims stand elsewhere, has one about core time of this experiment.
+    /// Metrics of this experiment that its paper, whose claims stand elsewhere, has claims about.
     #[serde(skip)]
-    pub paper_claims_core_time: bool,
+    pub metrics_of_paper: Vec<String>,
 }
 
 impl Experiment {
@@ -91,11 +91,10 @@ impl Experiment {
         named.iter().filter_map(|id| self.server.iter().position(|one| one.id == *id)).collect()
     }
 
-    /// Returns whether core time is among what is shown or claimed. Where it is not, a point whose
-    /// core time is doubted is as good as any other.
-    pub fn wants_core_time(&self) -> bool {
-        let mut metrics = self.shown().chain(self.claimed());
-        self.paper_claims_core_time || metrics.any(|metric| claim::is_core_time(metric))
+    /// Returns the metrics that are shown or claimed, its paper's claims included.
+    pub fn metrics(&self) -> impl Iterator<Item = &str> {
+        let of_paper = self.metrics_of_paper.iter().map(String::as_str);
+        self.shown().chain(self.claimed()).chain(of_paper)
     }
 
     /// Returns whether SYNs at the link are among what is shown or claimed here. They are counted
@@ -105,16 +104,17 @@ impl Experiment {
     }
 
     /// Returns the metrics of its own claims.
-    fn claimed(&self) -> impl Iterator<Item = &String> {
-        self.claim.iter().flat_map(Claim::quantities).map(|one| &one.metric)
+    fn claimed(&self) -> impl Iterator<Item = &str> {
+        self.claim.iter().flat_map(Claim::quantities).map(|one| one.metric.as_str())
     }
 
     /// Returns the metrics of its figures, tables and matrices.
-    fn shown(&self) -> impl Iterator<Item = &String> {
+    fn shown(&self) -> impl Iterator<Item = &str> {
         let drawn = self.figure.iter().flat_map(|figure| &figure.y);
         let listed = self.table.iter().flat_map(|table| &table.columns);
         let crossed = self.matrix.iter().map(|matrix| &matrix.metric);
-        drawn.chain(listed).chain(crossed)
+        let named = drawn.chain(listed).chain(crossed).map(String::as_str);
+        named.chain(self.timeline.iter().flat_map(|_| TimelineFigure::METRICS))
     }
 }
 

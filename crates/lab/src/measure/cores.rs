@@ -5,6 +5,9 @@
 //! the processes had more time than was busy, or if their time and the idle counter's do not add up
 //! to the window: then others ran, or the kernel's account is wrong. The server's is doubted too if
 //! its processes are in another scheduling group than the counter.
+//!
+//! Time that the host took is told by the kernel too, if the host tells it: the counter sees hardly
+//! any of it while others run.
 
 use std::time::Duration;
 
@@ -44,6 +47,8 @@ pub struct CoreReading {
     counts: Reading,
     /// Time of the packet threads of each side, seconds since boot.
     packets_s: [f64; 2],
+    /// Time that the host took from each side, seconds since boot.
+    steal_s: [Option<f64>; 2],
     /// True if the server is in another scheduling group than the counter.
     is_apart: bool,
 }
@@ -72,7 +77,10 @@ impl CoreMeter {
         let spent_s = |pid: &u32| proc::of(*pid).map_or(0.0, |stat| spent_s(&stat));
         let packets_s =
             self.sides.each_ref().map(|side| side.packet_threads.iter().map(spent_s).sum());
-        CoreReading { counts: self.counter.read(), packets_s, is_apart: are_in_other_group(pids) }
+        let counts = self.counter.read();
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let steal_s = self.sides.each_ref().map(|side| steal_s(&stat, &side.cpus));
+        CoreReading { counts, packets_s, steal_s, is_apart: are_in_other_group(pids) }
     }
 
     /// Calibrates the counter again, and returns the use of the processors in a window. `own_s` is
@@ -87,6 +95,8 @@ impl CoreMeter {
             let packets_s = to.packets_s[side] - from.packets_s[side];
             let own_s = own_s[side].map(|own_s| own_s + packets_s);
             time.doubt = if is_apart[side] { Some(APART.into()) } else { doubt(&time, own_s) };
+            let steal_s = to.steal_s[side].zip(from.steal_s[side]).map(|(to, from)| to - from);
+            time.steal_share = steal_s.map(|steal_s| steal_s.max(0.0) / time.total_s.max(1e-9));
             time
         });
         Cores { server, client }
@@ -128,6 +138,18 @@ fn packet_threads(cpus: &[usize]) -> Vec<u32> {
 /// Returns the processor time of a process by its `stat` line, seconds.
 fn spent_s(stat: &str) -> f64 {
     proc::times(stat).map_or(0.0, |(user, system)| proc::seconds(user + system))
+}
+
+/// Returns the time that the host took from some processors, by the text of /proc/stat
+/// (proc_stat(5)), seconds since boot; `None` unless it tells that of all of them.
+fn steal_s(stat: &str, cpus: &[usize]) -> Option<f64> {
+    let ticks = |cpu: &usize| {
+        let name = format!("cpu{cpu} ");
+        let columns = stat.lines().find_map(|line| line.strip_prefix(name.as_str()))?;
+        // user nice system idle iowait irq softirq steal
+        columns.split_whitespace().nth(7)?.parse::<u64>().ok()
+    };
+    cpus.iter().map(ticks).sum::<Option<u64>>().map(proc::seconds)
 }
 
 /// Returns whether one of the processes is in another scheduling group than the lab, so that the
@@ -177,5 +199,15 @@ mod tests {
         assert!(why.contains("ran 10.0 % less than the whole window"), "{why}");
         let why = doubt(&CoreTime { spinner_s: 0.7, ..time() }, Some(0.4)).unwrap();
         assert!(why.contains("10.0 % more"), "{why}");
+    }
+
+    #[test]
+    fn the_kernels_account_of_the_host_is_of_the_processors_of_a_side() {
+        let stat = "cpu  9 9 9 9 9 9 9 9999 0 0\ncpu1 1 2 3 4 5 6 7 80 0 0\n\
+                    cpu10 1 2 3 4 5 6 7 800 0 0\ncpu2 1 2 3 4\nintr 5 6\n";
+        assert_eq!(steal_s(stat, &[1]), Some(proc::seconds(80)));
+        assert_eq!(steal_s(stat, &[1, 10]), Some(proc::seconds(880)));
+        assert_eq!(steal_s(stat, &[1, 2]), None, "that of an old kernel is not told");
+        assert_eq!(steal_s(stat, &[3]), None, "there is no such processor");
     }
 }

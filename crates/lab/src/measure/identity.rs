@@ -271,9 +271,11 @@ fn replies_differ(point: &Point) -> Option<String> {
 }
 
 fn stolen(side: &str, time: &CoreTime) -> Option<String> {
-    time.is_stolen().then(|| {
-        format!("the host took {:.1} % of the {side}'s processor time", 100.0 * time.stolen_share)
-    })
+    let percent = 100.0 * time.host_share();
+    let is_kernels = time.steal_share.is_some_and(|share| share > time.stolen_share);
+    let by = if is_kernels { ", by the kernel's account" } else { "" };
+    time.is_stolen()
+        .then(|| format!("the host took {percent:.1} % of the {side}'s processor time{by}"))
 }
 
 fn doubted(side: &str, time: &CoreTime) -> Option<String> {
@@ -511,6 +513,8 @@ mod tests {
         assert!(said.starts_with("steal: the host took 9.1 % of the client's"), "{said}");
         let said = says(|point| point.cores.server.stolen_share = 0.2);
         assert!(said.contains("server's"), "{said}");
+        let said = says(|point| point.cores.server.steal_share = Some(0.2));
+        assert!(said.ends_with("the server's processor time, by the kernel's account"), "{said}");
         let said = says(|point| point.cores.server.doubt = Some("it drifted".into()));
         assert_eq!(said, "core: core time of the server is left out: it drifted");
     }

@@ -15,7 +15,8 @@
 //! counts as wholly idle.
 //!
 //! Limits: a busy processor gives the spinner 0.3 %, so 100 % reads as 99.7 %; a
-//! processor that would sleep deeply when idle never does so, and wakes faster.
+//! processor that would sleep deeply when idle never does so, and wakes faster. Time that the host
+//! takes is seen only while the spinner runs, hardly any of it on a busy processor.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -220,7 +221,8 @@ impl Reading {
     }
 
     /// Returns the use of some of the processors since `before`, with the shares of idle ones
-    /// measured before and after; the time stolen is that since `first`.
+    /// measured before and after; the time stolen is that since `first`, as a share of all of the
+    /// processors' time since then.
     pub fn core_time(
         &self,
         before: &Self,
@@ -230,7 +232,7 @@ impl Reading {
     ) -> CoreTime {
         let window_s = self.seconds_since(before);
         let mut time = CoreTime::default();
-        let (mut ran_ns, mut stolen_ns) = (0, 0);
+        let mut stolen_ns = 0;
         let mut counted = Vec::new();
         for (index, now) in self.cpus.iter().enumerate().filter(|(_, now)| cpus.contains(&now.cpu))
         {
@@ -248,10 +250,10 @@ impl Reading {
             let drift = (last_share / first_share - 1.0).abs();
             time.drift = time.drift.max(if drift.is_finite() { drift } else { 1.0 });
             counted.push(now.hardware_since(was));
-            ran_ns += now.cpu_ns - first.cpus[index].cpu_ns;
             stolen_ns += now.stolen_ns - first.cpus[index].stolen_ns;
         }
-        time.stolen_share = stolen_ns as f64 / (ran_ns as f64).max(1.0);
+        let since_first_ns = 1e9 * self.seconds_since(first) * counted.len() as f64;
+        time.stolen_share = stolen_ns as f64 / since_first_ns.max(1.0);
         (time.instructions, time.cycles) = hardware_sums(&counted).unzip();
         time
     }
@@ -275,9 +277,9 @@ fn hardware_sums(counted: &[Option<[u64; 2]>]) -> Option<(f64, f64)> {
 
 /// Counts until it is over.
 fn spin(counts: &Counts, is_over: &AtomicBool) {
-    let (mut units, mut stolen_ns) = (0, 0);
+    let mut units = 0;
     let mut idle = IdleTime { ns: 0.0, most_ns: first_unit_ns() };
-    let mut switches = thread_usage().switches_involuntary;
+    let mut stolen = StolenTime { ns: 0, switches: thread_usage().switches_involuntary };
     let mut last = Instant::now();
     let mut published = last;
     counts.is_ready.store(true, Ordering::Release);
@@ -287,21 +289,22 @@ fn spin(counts: &Counts, is_over: &AtomicBool) {
         counts.units.store(units, Ordering::Relaxed);
         let now = Instant::now();
         let gap = now - last;
-        idle.add(gap.as_nanos() as f64);
-        counts.idle_ns.store(idle.ns as u64, Ordering::Relaxed);
-        if gap >= STOLEN_MIN {
-            let switches_now = thread_usage().switches_involuntary;
-            if switches_now == switches {
-                stolen_ns += gap.as_nanos() as u64;
-                counts.stolen_ns.store(stolen_ns, Ordering::Relaxed);
-            }
-            switches = switches_now;
+        let took_ns = gap.as_nanos() as f64;
+        let is_disturbed = idle.is_disturbed(took_ns);
+        idle.add(took_ns);
+        last = now;
+        // In a unit that nothing disturbed no other thread ran.
+        if is_disturbed {
+            stolen.add(gap, thread_usage().switches_involuntary);
+            counts.stolen_ns.store(stolen.ns, Ordering::Relaxed);
+            last = Instant::now();
+            idle.add_question((last - now).as_nanos() as f64);
         }
+        counts.idle_ns.store(idle.ns as u64, Ordering::Relaxed);
         if now - published >= Duration::from_millis(1) {
             counts.cpu_ns.store(thread_cpu_clock_ns(), Ordering::Relaxed);
             published = now;
         }
-        last = now;
     }
 }
 
@@ -314,14 +317,43 @@ struct IdleTime {
 }
 
 impl IdleTime {
+    /// Returns whether something else ran in a unit.
+    fn is_disturbed(&self, took_ns: f64) -> bool {
+        took_ns >= DISTURBED * self.most_ns
+    }
+
     /// Adds a unit.
     fn add(&mut self, took_ns: f64) {
-        let is_disturbed = took_ns >= DISTURBED * self.most_ns;
-        self.ns += if is_disturbed { self.most_ns } else { took_ns };
+        self.ns += if self.is_disturbed(took_ns) { self.most_ns } else { took_ns };
         if took_ns < REPLACED * self.most_ns {
             let is_longer = took_ns > self.most_ns;
             self.most_ns *= 1.0 + if is_longer { MEDIAN_STEP } else { -MEDIAN_STEP };
         }
+    }
+
+    /// Adds a system call of the spinner between two units, which takes less than a unit unless
+    /// something disturbs it.
+    fn add_question(&mut self, took_ns: f64) {
+        self.ns += took_ns.min(self.most_ns);
+    }
+}
+
+/// Time in which the spinner was neither running nor replaced by another thread.
+struct StolenTime {
+    ns: u64,
+    /// Number of times that the spinner had been replaced by the end of the last gap.
+    switches: u64,
+}
+
+impl StolenTime {
+    /// Adds a gap between two units, by whose end the spinner has been replaced `switches` times. A
+    /// gap that is too short to be stolen is told too: what replaced the spinner then did not do so
+    /// in the next.
+    fn add(&mut self, gap: Duration, switches: u64) {
+        if gap >= STOLEN_MIN && switches == self.switches {
+            self.ns += gap.as_nanos() as u64;
+        }
+        self.switches = switches;
     }
 }
 
@@ -402,13 +434,55 @@ mod tests {
         let time = |cpus: &[usize]| after.core_time(&before, &before, [&shares, &shares], cpus);
         let one = time(&[4]);
         assert_eq!((one.total_s, one.busy_s, one.spinner_s), (2.0, 1.5, 0.5));
-        assert!((one.stolen_share - 0.01).abs() < 1e-9 && one.drift == 0.0);
+        assert!((one.stolen_share - 0.0025).abs() < 1e-9 && one.drift == 0.0);
         let both = time(&[4, 5]);
         assert_eq!((both.total_s, both.busy_s), (4.0, 1.5));
         assert_eq!(time(&[7]), CoreTime::default(), "no spinner is there");
         assert_eq!((one.instructions, one.cycles), (Some(1500.0), Some(500.0)));
         assert_eq!(time(&[5]).instructions, None, "that processor has no counters");
         assert_eq!((both.instructions, both.cycles), (None, None), "the sum would be of one");
+    }
+
+    #[test]
+    fn the_time_stolen_is_a_share_of_the_processors_time_and_not_of_the_counters() {
+        // The counter ran for the 0.4 s of a calibration, and then hardly at all.
+        let at = Instant::now();
+        let of = |at, cpu_ms: u64, stolen_ms: u64| {
+            let (cpu_ns, stolen_ns) = (cpu_ms * 1_000_000, stolen_ms * 1_000_000);
+            let one =
+                CpuReading { cpu: 4, units: 0, idle_ns: cpu_ns, cpu_ns, stolen_ns, hardware: None };
+            Reading { at, cpus: vec![one, CpuReading { cpu: 5, stolen_ns: 0, ..one }] }
+        };
+        let [first, after] = [of(at, 0, 0), of(at + Duration::from_secs(5), 400, 100)];
+        let shares = IdleShares(vec![1.0, 1.0]);
+        let stolen =
+            |cpus: &[usize]| after.core_time(&first, &first, [&shares, &shares], cpus).stolen_share;
+        assert!((stolen(&[4]) - 0.02).abs() < 1e-9, "{}", stolen(&[4]));
+        assert!((stolen(&[4, 5]) - 0.01).abs() < 1e-9, "{}", stolen(&[4, 5]));
+    }
+
+    #[test]
+    fn a_long_gap_is_stolen_unless_another_thread_ran_in_it() {
+        let mut stolen = StolenTime { ns: 0, switches: 7 };
+        let long = Duration::from_millis(5);
+        stolen.add(long, 8);
+        assert_eq!(stolen.ns, 0, "another thread ran");
+        stolen.add(Duration::from_micros(20), 9);
+        assert_eq!(stolen.ns, 0, "another thread ran for a moment");
+        stolen.add(long, 9);
+        assert_eq!(stolen.ns, 5_000_000, "none has run since");
+        stolen.add(Duration::from_micros(20), 9);
+        assert_eq!(stolen.ns, 5_000_000, "as long as an interrupt");
+    }
+
+    #[test]
+    fn a_question_of_the_spinner_is_idle_time_as_far_as_nothing_disturbs_it() {
+        let mut idle = IdleTime { ns: 0.0, most_ns: 600.0 };
+        idle.add_question(250.0);
+        assert_eq!((idle.ns, idle.most_ns), (250.0, 600.0));
+        idle.add_question(20_000.0);
+        assert_eq!((idle.ns, idle.most_ns), (850.0, 600.0));
+        assert!(idle.is_disturbed(900.0) && !idle.is_disturbed(899.0));
     }
 
     #[test]

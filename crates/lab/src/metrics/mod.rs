@@ -19,7 +19,7 @@ mod relative;
 mod standard;
 mod timeline;
 
-use crate::record::{CallsRun, Point};
+use crate::record::{CallsRun, Point, Wanted};
 
 pub use metric::{Metric, MetricInfo};
 pub use relative::{Base, RelativeMetric, of_points, relative};
@@ -89,6 +89,18 @@ pub fn is_of_times(name: &str) -> bool {
     let name = if name.starts_with("class.") { families::of_class(name) } else { name };
     let families = ["response_", "service_", "connect_", "beside.response_"];
     families.iter().any(|family| name.starts_with(family)) || timeline::is_of_times(name)
+}
+
+/// Returns the parts of a point that metrics depend on, besides its counts. Times of the clients
+/// beside a load depend on those clients alone.
+pub fn wanted<'a>(names: impl Iterator<Item = &'a str>) -> Wanted {
+    let mut wanted = Wanted::default();
+    for name in names {
+        wanted.times |= is_of_times(name) && !name.starts_with("beside.");
+        wanted.server_cores |= name.starts_with("core_");
+        wanted.client_cores |= name.starts_with("client_core_");
+    }
+    wanted
 }
 
 /// Returns label, unit and meaning of a metric or of a member of a family; `None` if it does not
@@ -189,6 +201,28 @@ mod tests {
         assert_eq!(value(&point, "core_user"), None);
         assert!(find("core_user").unwrap().help.contains("No longer measured"));
         assert_eq!(find("no_such_metric"), None);
+    }
+
+    #[test]
+    fn what_metrics_depend_on_is_wanted_of_their_points() {
+        let wants = |name: &str| {
+            let Wanted { times, server_cores, client_cores } = wanted([name].into_iter());
+            [times, server_cores, client_cores]
+        };
+        for name in ["response_p99", "response_p99_grown", "class.1.response_p50", "connect_mean"] {
+            assert_eq!(wants(name), [true, false, false], "{name}");
+        }
+        for name in ["core_busy", "core_us_per_reply", "core_us_per_reply_grown"] {
+            assert_eq!(wants(name), [false, true, false], "{name}");
+        }
+        for name in ["client_core_busy", "client_core_us_per_reply"] {
+            assert_eq!(wants(name), [false, false, true], "{name}");
+        }
+        for name in ["goodput_kept", "lag_p99", "timeline.goodput_min", "beside.response_p99"] {
+            assert_eq!(wants(name), [false; 3], "{name}");
+        }
+        let both = wanted(["core_busy", "service_p50"].into_iter());
+        assert_eq!(both, Wanted { times: true, server_cores: true, client_cores: false });
     }
 
     #[test]

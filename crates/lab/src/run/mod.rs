@@ -26,6 +26,7 @@ use crate::experiment::{
     Experiment, Kind, ServerSpec, Sweep, UpstreamKind, UpstreamSpec, WeirSettings,
 };
 use crate::journal::{self, Journal, Request, Session};
+use crate::metrics;
 use crate::paper::Paper;
 use crate::plan::{self, NamedExperiment, Step, Task};
 use crate::programs;
@@ -121,8 +122,8 @@ pub fn experiments(request: &Request) -> Result<Vec<NamedExperiment>, String> {
         if request.precision.is_some() {
             experiment.sweep.iter_mut().for_each(|sweep| sweep.precision = request.precision);
         }
-        experiment.paper_claims_core_time =
-            paper.as_ref().is_some_and(|paper| paper.claims_core_time(name));
+        experiment.metrics_of_paper =
+            paper.as_ref().map_or_else(Vec::new, |paper| paper.metrics_of(name));
         Ok((name.clone(), experiment))
     };
     request.experiments.iter().map(read).collect()
@@ -466,10 +467,12 @@ fn is_done(lines: &[Line], experiments: &[NamedExperiment], step: &Step) -> bool
         Task::Capacity => journal::has_capacity(lines, &step.key),
         Task::Point => {
             let (_, experiment) = &experiments[step.experiment];
+            let mut wanted = metrics::wanted(experiment.metrics());
             // A day is too long for the idle counter, and does without it.
-            let is_day = experiment.sweep[step.sweep].day.is_some();
-            let wants_core_time = experiment.wants_core_time() && !is_day;
-            journal::has_point(lines, &step.key, wants_core_time, ATTEMPTS_MAX)
+            if experiment.sweep[step.sweep].day.is_some() {
+                (wanted.server_cores, wanted.client_cores) = (false, false);
+            }
+            journal::has_point(lines, &step.key, wanted, ATTEMPTS_MAX)
         }
         Task::Calls => journal::has_calls(lines, &step.key),
     }
@@ -530,12 +533,13 @@ mod tests {
     }
 
     #[test]
-    fn core_time_is_wanted_where_it_is_shown_or_claimed() {
-        let wants = |text: &str, paper: Option<&str>| {
+    fn core_time_and_times_are_wanted_where_they_are_shown_or_claimed() {
+        let wanted = |text: &str, paper: Option<&str>| {
             let mut request = Request::of("t", vec![("p/t".to_owned(), text.to_owned())]);
             request.paper_text = paper.map(str::to_owned);
-            experiments(&request).unwrap()[0].1.wants_core_time()
+            metrics::wanted(experiments(&request).unwrap()[0].1.metrics())
         };
+        let wants = |text: &str, paper: Option<&str>| wanted(text, paper).server_cores;
         let of_paper = format!("paper = \"p\"\n{TEXT}");
         let claim = |experiment: &str, metric: &str| {
             format!(
@@ -552,6 +556,12 @@ mod tests {
         let figure = "[[figure]]\nid = \"f\"\ntitle = \"F\"\nsweep = \"s\"\n";
         assert!(!wants(&format!("{TEXT}{figure}y = [\"reply_rate\"]"), None));
         assert!(wants(&format!("{TEXT}{figure}y = [\"core_us_per_reply\"]"), None));
+        let times = format!("{TEXT}{figure}y = [\"response_p99\"]");
+        assert!(wanted(&times, None).times && !wanted(TEXT, None).times);
+        assert!(wanted(&of_paper, Some(&claim("p/t", "response_p99"))).times);
+        assert!(!wanted(&of_paper, Some(&claim("p/t", "reply_rate"))).times);
+        let spike = "timeline-ms = 100\n[[timeline]]\nid = \"s\"\ntitle = \"S\"\nsweep = \"s\"\n";
+        assert!(wanted(&format!("{TEXT}{spike}"), None).times, "response times are drawn");
     }
 
     #[test]

@@ -94,11 +94,11 @@ fn how_to_read() -> Markup {
                  repetitions. The interval around it, a bar in figures and small print in tables, \
                  is where the true median should lie: a bootstrap interval of 95 %, which n \
                  repetitions cannot make surer than 1 − 2/2ⁿ, that is 75 % for 3 and 94 % for 5. \
-                 Two make no interval: their range is shown. ± is half the width of an \
-                 interval, as a share of its median. A point is INVALID when the client, not the \
-                 server, was the limit: it is shown as a hollow cross and used for nothing. One \
-                 that was late by some milliseconds \
-                 spoils times and no rates, and only its times are left out. Ratios are paired: \
+                 Two make no interval: their range is shown in its place. ± is half the width of \
+                 an interval, as a share of its median. A point is INVALID when the client, not \
+                 the server, was the limit: it is shown as a hollow cross and used for nothing. \
+                 One that was late by some milliseconds spoils times and no rates, and only its \
+                 times are left out. Ratios are paired: \
                  each is made of two points of the same round, measured one soon after the other, \
                  so that what changes slowly on the machine cancels out."
             }
