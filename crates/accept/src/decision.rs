@@ -108,6 +108,16 @@ pub enum SynDecision {
     Random(f64),
 }
 
+impl SynDecision {
+    /// Returns whether a filter that takes tokens is to be attached. One that `is_attached` stays
+    /// while the policy [is alert](crate::Policy::is_alert): connections still wait then, and a
+    /// filter that came back with the next overload would know of none in its handshake.
+    pub fn wants_filter(self, is_attached: bool, is_alert: bool) -> bool {
+        let takes_tokens = matches!(self, Self::Guard { .. } | Self::Tokens { .. });
+        takes_tokens || is_attached && is_alert
+    }
+}
+
 impl Decision {
     /// Returns a decision with an accept-limit and nothing else.
     pub fn accept(budget: u64) -> Self {
@@ -195,6 +205,17 @@ mod tests {
         assert_eq!(strict.open(), Decision::accept(1));
         let random = Decision { syn: SynDecision::Random(0.5), ..Decision::accept(1) };
         assert_eq!(random.spare(), Decision::accept(1));
+    }
+
+    #[test]
+    fn a_filter_comes_with_a_decision_that_takes_tokens_and_stays_while_the_policy_is_alert() {
+        let guard = SynDecision::Guard { window: 9, each_ns: 7 };
+        let tokens = SynDecision::Tokens { window: 8, spare_window: 99, reserve: 4, share_ns: 7 };
+        assert!(guard.wants_filter(false, false) && tokens.wants_filter(false, false));
+        for syn in [SynDecision::Open, SynDecision::Random(0.5)] {
+            assert!(syn.wants_filter(true, true));
+            assert!(!syn.wants_filter(true, false) && !syn.wants_filter(false, true));
+        }
     }
 
     #[test]

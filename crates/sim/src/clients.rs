@@ -96,7 +96,7 @@ impl Simulation<'_> {
     fn send_syn(&mut self, token: Token) {
         let Some(conn) = self.conns.get(token) else { return };
         conn.client.syns += 1;
-        let gap_ns = self.scenario.syn_gap_ns(conn.client.syns);
+        let gap_ns = self.scenario.rules.syn_gap_ns(conn.client.syns);
         // The timer of the last one ends the attempt; no client waits that long.
         if conn.client.syns <= self.scenario.rules.syn_retries {
             self.events.push(self.now_ns + gap_ns, Event::SynTimer(token));

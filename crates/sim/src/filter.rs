@@ -30,19 +30,17 @@ impl Filter {
     }
 
     /// Applies a decision, at the current length of the accept queue; returns whether that takes a
-    /// system call. With `stays`, a token filter stays attached even if the decision is to let
-    /// everything through.
+    /// system call. While the policy `is_alert`, a token filter stays attached even if the decision
+    /// is to let everything through.
     pub(crate) fn set(
         &mut self,
         now_ns: u64,
         decision: SynDecision,
         queue: u32,
-        stays: bool,
+        is_alert: bool,
     ) -> bool {
         let was = std::mem::replace(&mut self.decision, decision);
-        let takes_tokens =
-            |decision| matches!(decision, SynDecision::Guard { .. } | SynDecision::Tokens { .. });
-        let wanted = takes_tokens(decision) || self.in_place && stays;
+        let wanted = decision.wants_filter(self.in_place, is_alert);
         if wanted && !self.in_place {
             self.handshakes = Handshakes::begin(now_ns, queue);
             self.syns = Syns::default();

@@ -1,5 +1,7 @@
 //! Settings of the kernel that decide what becomes of a SYN.
 
+use crate::time::SECOND_NS;
+
 /// System-wide settings of listening sockets (tcp(7), ip-sysctl.rst).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -28,5 +30,27 @@ impl Default for Rules {
             syn_retries: 6,
             syn_linear_timeouts: 4,
         }
+    }
+}
+
+impl Rules {
+    /// Returns the wait of a client's kernel after its SYN number `n`, counted from one,
+    /// nanoseconds.
+    pub(crate) fn syn_gap_ns(&self, n: u8) -> u64 {
+        SECOND_NS << n.saturating_sub(1 + self.syn_linear_timeouts).min(20)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection_requests_are_repeated_each_second_and_then_less_often() {
+        let gaps_s =
+            |rules: Rules| (1..=6).map(|n| rules.syn_gap_ns(n) / SECOND_NS).collect::<Vec<_>>();
+        assert_eq!(gaps_s(Rules::default()), [1, 1, 1, 1, 1, 2]);
+        let doubling = Rules { syn_linear_timeouts: 0, ..Rules::default() };
+        assert_eq!(gaps_s(doubling), [1, 2, 4, 8, 16, 32]);
     }
 }

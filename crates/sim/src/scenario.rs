@@ -1,6 +1,8 @@
 //! Scenarios: the clients, the machine, the server, its policy and the duration of a run. Plain
 //! data.
 
+use std::iter;
+
 use weir_accept::{PolicyConfig, Source};
 
 use crate::costs::Costs;
@@ -294,10 +296,24 @@ impl Scenario {
 
     /// Returns the replies per second that are attainable at a rate of requests, if each request
     /// that is not served costs a core no more than the drops of its SYNs by a full queue, for as
-    /// long as its client retries. A SYN filter may drop them for less.
+    /// long as its client retries. A SYN filter may drop them for less:
+    /// [`Scenario::attainable_filtered`].
     pub fn attainable(&self, requests_rate: f64) -> f64 {
-        let sessions = self.sessions.requests_mean();
-        let refused_ns = self.costs.syn_dropped as f64 * self.syns() / sessions;
+        self.left_by_drops(requests_rate, self.costs.syn_dropped as f64 * self.syns())
+    }
+
+    /// Returns the replies per second that are attainable in the time of the measurement, at a rate
+    /// of requests that is the same from the start, if each request that is not served costs a core
+    /// no more than the drops of its SYNs by a filter. Those count that come in that time: clients
+    /// who wait for longer than the run have not sent all of theirs.
+    pub fn attainable_filtered(&self, requests_rate: f64) -> f64 {
+        self.left_by_drops(requests_rate, self.costs.syn_filtered as f64 * self.syns_measured())
+    }
+
+    /// Returns the replies per second that are attainable if the drops of a client's SYNs cost a
+    /// core `dropped_ns` in all.
+    fn left_by_drops(&self, requests_rate: f64, dropped_ns: f64) -> f64 {
+        let refused_ns = dropped_ns / self.sessions.requests_mean();
         let served_ns = self.served_ns();
         let each = requests_rate / f64::from(self.cores);
         let served = (1e9 - each * refused_ns) / (served_ns - refused_ns);
@@ -321,17 +337,28 @@ impl Scenario {
 
     /// Returns the number of SYNs a client sends within its timeout.
     fn syns(&self) -> f64 {
-        let gaps = (1..=self.rules.syn_retries).map(|n| self.syn_gap_ns(n));
-        let sent = gaps.scan(0, |at_ns: &mut u64, gap_ns| {
+        self.syn_times_ns().count() as f64
+    }
+
+    /// Returns the number of SYNs that come in the time of the measurement, for each client that
+    /// comes in it, if none is let in.
+    fn syns_measured(&self) -> f64 {
+        let (from_ns, until_ns) = (self.measured_from_ns, self.duration_ns);
+        let come_ns = |at_ns: u64| until_ns.saturating_sub(from_ns.max(at_ns));
+        let sum_ns: u64 = self.syn_times_ns().map(come_ns).sum();
+        sum_ns as f64 / until_ns.saturating_sub(from_ns).max(1) as f64
+    }
+
+    /// Returns the times of the SYNs that a client sends within its timeout, from the first one,
+    /// nanoseconds.
+    fn syn_times_ns(&self) -> impl Iterator<Item = u64> {
+        let (rules, timeout_ns) = (self.rules, self.timeout_ns);
+        let gaps_ns = (1..=rules.syn_retries).map(move |n| rules.syn_gap_ns(n));
+        let again_ns = gaps_ns.scan(0, |at_ns: &mut u64, gap_ns| {
             *at_ns += gap_ns;
             Some(*at_ns)
         });
-        1.0 + sent.take_while(|at_ns| *at_ns < self.timeout_ns).count() as f64
-    }
-
-    /// Returns the wait of a client's kernel after its SYN number `n`, counted from one.
-    pub(crate) fn syn_gap_ns(&self, n: u8) -> u64 {
-        SECOND_NS << n.saturating_sub(1 + self.rules.syn_linear_timeouts).min(20)
+        iter::once(0).chain(again_ns.take_while(move |at_ns| *at_ns < timeout_ns))
     }
 }
 
@@ -353,16 +380,30 @@ mod tests {
     }
 
     #[test]
-    fn connection_requests_are_repeated_each_second_and_then_less_often() {
-        let mut scenario = Scenario::default();
-        let gaps_s = |scenario: &Scenario| {
-            (1..=6).map(|n| scenario.syn_gap_ns(n) / SECOND_NS).collect::<Vec<_>>()
-        };
-        assert_eq!(gaps_s(&scenario), [1, 1, 1, 1, 1, 2]);
+    fn a_client_sends_the_syns_that_its_timeout_leaves_time_for() {
+        let mut scenario = Scenario { timeout_ns: 4 * SECOND_NS, ..Scenario::default() };
+        assert_eq!(scenario.syns(), 4.0);
         scenario.rules.syn_linear_timeouts = 0;
-        assert_eq!(gaps_s(&scenario), [1, 2, 4, 8, 16, 32]);
-        scenario.timeout_ns = 4 * SECOND_NS;
         assert_eq!(scenario.syns(), 3.0);
+    }
+
+    #[test]
+    fn syns_count_as_far_as_they_come_while_it_is_measured() {
+        let counted = |timeout_s, from_ms, until_ms| {
+            let scenario = Scenario {
+                timeout_ns: timeout_s * SECOND_NS,
+                measured_from_ns: from_ms * MILLI_NS,
+                duration_ns: until_ms * MILLI_NS,
+                ..Scenario::default()
+            };
+            scenario.syns_measured()
+        };
+        assert_eq!(counted(1, 5_000, 9_000), 1.0);
+        assert_eq!(counted(2, 5_000, 9_000), 2.0);
+        assert_eq!(counted(10, 500, 1_500), 1.5);
+        // The first three come all the while, the fourth for half of it.
+        assert_eq!(counted(10, 2_000, 4_000), 3.5);
+        assert_eq!(counted(10, 20_000, 30_000), 7.0);
     }
 
     #[test]
@@ -374,6 +415,15 @@ mod tests {
         let ten = scenario.attainable(10.0 * capacity) / capacity;
         assert!((0.7..0.9).contains(&ten), "{ten}");
         assert_eq!(scenario.attainable(1e9), 0.0);
+    }
+
+    #[test]
+    fn a_filter_leaves_more_to_be_served_than_a_full_queue() {
+        let scenario = Scenario::default();
+        let capacity = scenario.capacity();
+        assert!((scenario.attainable_filtered(capacity) / capacity - 1.0).abs() < 1e-9);
+        let ten = scenario.attainable_filtered(10.0 * capacity) / capacity;
+        assert!((0.89..0.91).contains(&ten), "{ten}");
     }
 
     #[test]

@@ -132,6 +132,37 @@ fn tokens_bound_the_queue_from_near_and_far_and_no_handshake_ends_in_vain() {
     }
 }
 
+/// A policy that has a filter take tokens with every other decision, and is alert, or never is.
+struct EveryOther {
+    is_alert: bool,
+    decisions: u64,
+}
+
+impl Policy for EveryOther {
+    fn decide(&mut self, _: u64, _: &View, _: &Signals) -> Decision {
+        self.decisions += 1;
+        let guard = SynDecision::Guard { window: u32::MAX, each_ns: 0 };
+        let syn = if self.decisions.is_multiple_of(2) { SynDecision::Open } else { guard };
+        Decision { syn, ..Decision::accept(1) }
+    }
+
+    fn finished(&mut self, _: u64, _: &PhaseOutcome) {}
+
+    fn is_alert(&self) -> bool {
+        self.is_alert
+    }
+}
+
+#[test]
+fn a_filter_that_takes_tokens_stays_while_the_policy_is_alert() {
+    let changes = |is_alert| {
+        let policy = || -> Box<dyn Policy> { Box::new(EveryOther { is_alert, decisions: 0 }) };
+        run_with(&overloaded(), 1, policy).loops.filters
+    };
+    assert_eq!(changes(true), 1);
+    assert!(changes(false) > 100, "{}", changes(false));
+}
+
 #[test]
 fn reserved_tokens_reach_sources_that_ask_for_little() {
     let of = |reserve| {

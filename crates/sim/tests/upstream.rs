@@ -400,3 +400,16 @@ fn new_clients_have_the_many_places_that_become_free_at_once() {
         }
     }
 }
+
+#[test]
+fn dagor_refuses_hardly_any_at_half_of_the_peak() {
+    for seed in seeds(5) {
+        let backend = Backend::new(8, Service::Exponential, 100e6, 0.5);
+        let (queue_policy, limit) = ("dagor", Limit::Count(8));
+        let admission = UpstreamConfig { queue_policy, limit, ..backend.admission };
+        let seconds = run(&Backend { admission, seed, ..backend });
+        let refused: u64 = seconds.iter().map(|second| second.refused).sum();
+        // Few wait, and those that do for 25 ms on average.
+        assert!((refused as f64) < 0.01 * answered(&seconds), "{seed}: {refused}");
+    }
+}

@@ -158,14 +158,14 @@ impl SynFilter {
         listener: BorrowedFd<'_>,
         now_ns: u64,
         (shedding, load, dropped): (&mut Shedding, &Load, u64),
-        keep_attached: bool,
+        is_alert: bool,
         counters: &mut Counters,
     ) {
         let Some(tokens) = &self.tokens else { return };
         let syns = FilteredSyns { passed: tokens.counts().passed, dropped };
         self.shed.limits = shedding.limits(now_ns, load, syns);
         self.shed.is_active = shedding.is_active();
-        self.attach_or_detach(listener, now_ns, self.decision, keep_attached, counters);
+        self.attach_or_detach(listener, now_ns, self.decision, is_alert, counters);
         self.update();
     }
 
@@ -179,18 +179,18 @@ impl SynFilter {
         self.shed.limits.is_some()
     }
 
-    /// Applies a decision. `keep_attached`: an attached filter that takes tokens stays attached
-    /// even while it lets every SYN pass.
+    /// Applies a decision. While the policy `is_alert`, an attached filter that takes tokens stays
+    /// attached even if it lets every SYN pass.
     pub(crate) fn set(
         &mut self,
         listener: BorrowedFd<'_>,
         now_ns: u64,
         decision: SynDecision,
-        keep_attached: bool,
+        is_alert: bool,
         counters: &mut Counters,
     ) {
         if self.tokens.is_some() {
-            self.attach_or_detach(listener, now_ns, decision, keep_attached, counters);
+            self.attach_or_detach(listener, now_ns, decision, is_alert, counters);
         } else {
             self.set_drop_share(listener, decision, counters);
         }
@@ -205,12 +205,12 @@ impl SynFilter {
         listener: BorrowedFd<'_>,
         now_ns: u64,
         decision: SynDecision,
-        keep_attached: bool,
+        is_alert: bool,
         counters: &mut Counters,
     ) {
-        let takes = matches!(decision, SynDecision::Guard { .. } | SynDecision::Tokens { .. });
-        let wanted = takes || self.shed.is_active || self.attached.is_some() && keep_attached;
-        if wanted == self.attached.is_some() {
+        let is_attached = self.attached.is_some();
+        let wanted = self.shed.is_active || decision.wants_filter(is_attached, is_alert);
+        if wanted == is_attached {
             return;
         }
         let Some(tokens) = &self.tokens else { return };

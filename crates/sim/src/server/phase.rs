@@ -73,8 +73,8 @@ impl Simulation<'_> {
     /// are system calls.
     fn set_filter(&mut self, core: u32, syn: SynDecision) {
         let state = &mut self.cores[core as usize];
-        let (queue, stays) = (state.listener.queued(), state.policy.is_overloaded());
-        if state.filter.set(self.now_ns, syn, queue, stays) {
+        let (queue, is_alert) = (state.listener.queued(), state.policy.is_alert());
+        if state.filter.set(self.now_ns, syn, queue, is_alert) {
             self.statistics.loops.filters += 1;
             state.steps.push(Step::Filter);
         }

@@ -190,13 +190,13 @@ impl Adaptive {
     }
 
     /// Judges whether the queue is an overload, or will be one if it lasts.
-    fn watch(&mut self, now_ns: u64, view: &View) -> bool {
+    fn watch(&mut self, now_ns: u64, view: &View, signals: &Signals) -> bool {
         let Some((wait_ns, level)) = self.wait(view) else { return false };
         let connection_ns = self.cost.connection_ns().unwrap_or(0.0);
         let short_ns = (self.queue_min(QUEUE_MIN_NEAR) * connection_ns) as u64;
         let is_overload = self.onset.is_overload(now_ns, wait_ns, level, short_ns);
         if is_overload && view.saturated {
-            self.overload = Some(Overload::new(now_ns));
+            self.overload = Some(Overload::new(now_ns, signals.syns));
         }
         is_overload
     }
@@ -378,7 +378,7 @@ impl Policy for Adaptive {
         let mut is_flood = false;
         match self.overload {
             Some(_) => self.tick(now_ns, view, signals),
-            None if waiting && fresh => is_flood = self.watch(now_ns, view),
+            None if waiting && fresh => is_flood = self.watch(now_ns, view, signals),
             None => {}
         }
         let mut decision = self.limited(now_ns, view, budget);

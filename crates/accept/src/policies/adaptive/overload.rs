@@ -59,6 +59,7 @@ pub(super) struct Overload {
     passed: f64,
     passed_now: f64,
     queue_before: u32,
+    /// Counts of the SYN filter at the last tick, or when the overload began.
     before: Syns,
     /// Smoothed share of SYNs dropped.
     dropped: f64,
@@ -88,9 +89,17 @@ pub(super) struct Seen {
 }
 
 impl Overload {
-    /// Creates an overload that begins now.
-    pub(super) fn new(now_ns: u64) -> Self {
-        Self { tick_ns: now_ns, margin: 1.0, passed: 1.0, passed_now: 1.0, ..Self::default() }
+    /// Creates an overload that begins now, with the counts of a SYN filter that is attached
+    /// already: one that guards the queue, or has stayed since another overload.
+    pub(super) fn new(now_ns: u64, syns: Option<Syns>) -> Self {
+        Self {
+            tick_ns: now_ns,
+            margin: 1.0,
+            passed: 1.0,
+            passed_now: 1.0,
+            before: syns.unwrap_or_default(),
+            ..Self::default()
+        }
     }
 
     /// Records the counts of the SYN filter; `slept`: the loop has slept since the last look.
@@ -191,5 +200,27 @@ impl Overload {
     /// Returns the share of SYNs to drop by chance.
     pub(super) fn dropped_share(&self) -> f64 {
         1.0 - self.passed_now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn an_overload_counts_no_syns_from_before_it_began() {
+        let before = Syns { passed: 100, dropped: 900, ..Syns::default() };
+        let now = Syns { passed: 200, ..before };
+        let mut overload = Overload::new(500 * MS, Some(before));
+        for at_ms in [520, 540, 560] {
+            let (woke_ns, syns) = ((at_ms - 10) * MS, Some(now));
+            let seen = Seen { woke_ns, waits: false, syns, queue: 9, fit: 9, ticks_of_way: 0.0 };
+            overload.tick(at_ms * MS, &seen);
+        }
+        // All passed, and it is over three targets in which the loop slept and none was dropped.
+        assert_eq!((overload.excess(), overload.margin), (0.0, 1.0));
+        assert!(overload.is_over(0));
     }
 }
