@@ -24,6 +24,10 @@ const PLAIN: [(HeaderName, &[u8]); 3] =
 const DATES: [(HeaderName, &[u8]); 3] =
     [(DATE, b"date"), (EXPIRES, b"expires"), (LAST_MODIFIED, b"last-modified")];
 
+/// Maximum time for which a reply is fresh that does not say how long it is, nanoseconds: what has
+/// not changed for decades may change all the same (RFC 9111 section 4.2.2).
+const HEURISTIC_MAX_NS: u64 = 24 * 3600 * 1_000_000_000;
+
 /// Answers about a reply to a GET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judgement {
@@ -47,10 +51,10 @@ pub fn judge(
 ) -> Judgement {
     let received = UNIX_EPOCH + Duration::from_nanos(received_ns);
     let policy = policy(is_authorized, status, reply, control, received, heuristic);
-    Judgement {
-        is_storable: policy.is_storable(),
-        lifetime_ns: u64::try_from(policy.time_to_live(received).as_nanos()).unwrap_or(u64::MAX),
-    }
+    let is_explicit = control.is_explicit || reply.value(b"expires").is_some();
+    let max_ns = if is_explicit { u64::MAX } else { HEURISTIC_MAX_NS };
+    let lifetime_ns = u64::try_from(policy.time_to_live(received).as_nanos()).unwrap_or(u64::MAX);
+    Judgement { is_storable: policy.is_storable(), lifetime_ns: lifetime_ns.min(max_ns) }
 }
 
 fn policy(

@@ -23,6 +23,9 @@ pub fn reuse(stored: &Stored, control: &RequestControl, now_ns: u64) -> Reuse {
     if control.no_cache {
         return Reuse::Requested;
     }
+    if stored.is_set_back(now_ns) {
+        return Reuse::Validate;
+    }
     let now_ns = stored.not_before(now_ns);
     let max_age_ns = control.max_age_s.map_or(u64::MAX, |max_s| max_s.saturating_mul(SECOND_NS));
     let is_too_old = stored.age_ns(now_ns) > max_age_ns;

@@ -9,7 +9,7 @@ use weir_content::{Entry, Received};
 
 use crate::control::seconds;
 use crate::fields::{date_s, push};
-use crate::policy::{self, format_date};
+use crate::policy::{self, Judgement, format_date};
 use crate::{Fields, ReplyControl, Selector, selectors};
 
 pub use refresh::Refreshed;
@@ -19,6 +19,10 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Time for which a stale reply may be sent while the origin cannot be asked, unless the reply
 /// forbids it (RFC 9111 section 4.2.4), nanoseconds after its expiry.
 pub(crate) const AWAY_NS: u64 = 24 * 3600 * SECOND_NS;
+
+/// Difference between the clocks of two loops, at most, nanoseconds. A reply that has arrived later
+/// by a clock than its time now was stored before that was set back.
+const CLOCKS_DIFFER_NS: u64 = 5 * SECOND_NS;
 
 /// Time between the last change of a reply without a Date and its arrival from which it was not
 /// made in the second of that change, though the clocks differ, seconds.
@@ -132,13 +136,18 @@ impl<R: Fields + ?Sized> Reply<'_, R> {
         if self.answers_cookies(&control) { None } else { self.freshness_for_all(&control) }
     }
 
-    /// Returns whether it is likely for one client only because that has cookies: the reply does
-    /// not say that it is for everybody, nor for how long it is fresh.
+    /// Returns whether it is likely for one client only because that has cookies: the reply neither
+    /// says that it is for everybody, nor that it is fresh for a while.
     fn answers_cookies(&self, control: &ReplyControl) -> bool {
-        let is_silent = !(control.is_explicit || control.is_public);
-        is_silent
-            && self.request.value(b"cookie").is_some()
-            && self.fields.value(b"expires").is_none()
+        let says_how_long = control.is_explicit || self.fields.value(b"expires").is_some();
+        let is_fresh_by_itself = || says_how_long && self.judged(control).lifetime_ns > 0;
+        self.request.value(b"cookie").is_some() && !(control.is_public || is_fresh_by_itself())
+    }
+
+    fn judged(&self, control: &ReplyControl) -> Judgement {
+        let (is_authorized, status) = (self.is_authorized(), self.status);
+        let (fields, received_ns) = (self.fields, self.received_ns);
+        policy::judge(is_authorized, status, fields, control, received_ns, self.heuristic)
     }
 
     /// Returns the freshness of a reply that is not for one client because of its cookies.
@@ -147,15 +156,12 @@ impl<R: Fields + ?Sized> Reply<'_, R> {
         if self.fields.value(b"set-cookie").is_some() && !control.is_public {
             return None;
         }
-        let (is_authorized, received_ns) = (self.is_authorized(), self.received_ns);
-        let (status, fields) = (self.status, self.fields);
-        let judged =
-            policy::judge(is_authorized, status, fields, control, received_ns, self.heuristic);
+        let judged = self.judged(control);
         let freshness = self.freshness_of(control, judged.lifetime_ns);
         // None is earlier than the end of its freshness.
         let StaleUntil { validated_ns, error_ns, .. } = freshness.stale_until_ns;
         let is_worth_it =
-            validated_ns.max(error_ns) > received_ns || !conditions(self.fields).is_empty();
+            validated_ns.max(error_ns) > self.received_ns || !conditions(self.fields).is_empty();
         (judged.is_storable && is_worth_it).then_some(freshness)
     }
 
@@ -209,7 +215,7 @@ impl<R: Fields + ?Sized> Reply<'_, R> {
     }
 
     fn stored(&self, freshness: Freshness, selectors: Box<[Selector]>, body: Arc<[u8]>) -> Stored {
-        let (mut lines, mut content_lines) = (Vec::new(), Vec::new());
+        let (mut lines, mut content_lines, mut whole_lines) = (Vec::new(), Vec::new(), Vec::new());
         let (mut etag, mut content_type, mut has_date) = ((0, 0), (0, 0), false);
         let (mut has_server, mut is_coded) = (false, false);
         for &(name, value) in self.fields {
@@ -217,7 +223,10 @@ impl<R: Fields + ?Sized> Reply<'_, R> {
             match name.len() {
                 3 if is(b"age") => {}
                 4 if is(b"etag") => etag = push(&mut lines, name, value),
+                11 if is(b"content-md5") => _ = push(&mut whole_lines, name, value),
                 12 if is(b"content-type") => content_type = push(&mut content_lines, name, value),
+                // Differs from that of a part (RFC 9530 section 2).
+                14 if is(b"content-digest") => _ = push(&mut whole_lines, name, value),
                 16 if is(b"content-encoding") => {
                     push(&mut content_lines, name, value);
                     is_coded = true;
@@ -241,6 +250,7 @@ impl<R: Fields + ?Sized> Reply<'_, R> {
         let received = Received {
             lines: &lines,
             content_lines: &content_lines,
+            whole_lines: &whole_lines,
             etag,
             content_type,
             modified_s,
@@ -300,9 +310,16 @@ impl Stored {
     }
 
     /// Returns the time, or that of its arrival if that is later. The clocks of two loops differ by
-    /// little; a reply that is stale when it arrives is fresh by none.
+    /// little; a reply that is stale when it arrives is fresh by none. After a clock was set back
+    /// its age is not known: it is that of a stale one.
     pub(crate) fn not_before(&self, now_ns: u64) -> u64 {
-        now_ns.max(self.received_ns)
+        let stale_ns = if self.is_set_back(now_ns) { self.fresh_until_ns } else { 0 };
+        now_ns.max(self.received_ns).max(stale_ns)
+    }
+
+    /// Returns whether the clock was set back since it arrived.
+    pub(crate) fn is_set_back(&self, now_ns: u64) -> bool {
+        self.received_ns.saturating_sub(now_ns) > CLOCKS_DIFFER_NS
     }
 
     /// Returns the time for which it stays fresh, seconds; negative once it is stale.

@@ -76,6 +76,10 @@ fn what_may_not_be_stored_is_not() {
         ("Authorization: x", 200, "Cache-Control: max-age=10"),
         ("Authorization: x", 200, "Cache-Control: max-age=10, proxy-revalidate"),
         ("Cookie: a=b", 200, "Last-Modified: Sun, 06 Nov 1994 08:47:57 GMT"),
+        ("Cookie: a=b", 200, "Cache-Control: max-age=0\nETag: \"v\""),
+        ("Cookie: a=b", 200, "Cache-Control: max-age=10, no-cache\nETag: \"v\""),
+        ("Cookie: a=b", 200, "Expires: 0\nETag: \"v\""),
+        ("Cookie: a=b", 200, "Expires: Sun, 06 Nov 1994 08:49:37 GMT\nETag: \"v\""),
         ("", 599, "Cache-Control: must-understand, no-store, max-age=10"),
     ] {
         assert!(store(request, status, fields).is_none(), "{request} {status} {fields}");
@@ -91,6 +95,7 @@ fn a_reply_that_cookies_alone_keep_out_is_known() {
         ("Cookie: a=b", "", false),
         ("Cookie: a=b", "Cache-Control: no-store", false),
         ("Cookie: a=b", "Cache-Control: max-age=10", false),
+        ("Cookie: a=b", "Cache-Control: max-age=0\nETag: \"v\"", true),
         ("Cookie: a=b", &format!("{dated}\nSet-Cookie: a=c"), false),
         ("Cookie: a=b", &format!("{dated}\nVary: *"), false),
         ("Cookie: a=b", &format!("{dated}\nCache-Control: public"), false),
@@ -110,6 +115,54 @@ fn what_is_stale_when_it_arrives_is_fresh_by_no_clock_that_is_behind() {
         assert!(!reply.is_fresh(NOW_NS - 1));
     }
     assert!(stored("Cache-Control: max-age=1").is_fresh(NOW_NS - 1));
+}
+
+#[test]
+fn what_is_stored_is_fresh_no_longer_once_the_clock_was_set_back() {
+    for fields in ["Cache-Control: max-age=5", "Cache-Control: max-age=100000"] {
+        let reply = stored(fields);
+        let hour_before_ns = NOW_NS - 3600 * SECOND_NS;
+        assert!(!reply.is_fresh(hour_before_ns), "{fields}");
+        for asked in ["", "max-stale"] {
+            assert_eq!(reuse(&reply, &control(asked), hour_before_ns), Reuse::Validate, "{fields}");
+        }
+        // The clocks of two loops differ by little.
+        assert_eq!(reuse(&reply, &control(""), NOW_NS - SECOND_NS), Reuse::Send, "{fields}");
+    }
+}
+
+#[test]
+fn what_does_not_say_for_how_long_it_is_fresh_is_for_a_day_at_most() {
+    let old = "Last-Modified: Sun, 06 Jan 1980 08:49:37 GMT";
+    assert_eq!(stored(old).ttl_s(at(0)), 86_400);
+    for (said, ttl_s) in [
+        ("Cache-Control: max-age=172800", 172_800),
+        ("Expires: Tue, 08 Nov 1994 08:49:37 GMT", 172_800),
+    ] {
+        assert_eq!(stored(&format!("{old}\n{said}")).ttl_s(at(0)), ttl_s, "{said}");
+    }
+}
+
+#[test]
+fn a_digest_of_the_whole_is_in_no_part_of_it() {
+    let reply = stored(
+        "Cache-Control: max-age=10\nETag: \"v\"\nContent-Digest: sha-256=:a=:\nContent-MD5: b\n\
+         Repr-Digest: sha-256=:c=:",
+    );
+    let text = |lines: &[u8]| String::from_utf8(lines.to_vec()).unwrap();
+    let whole = text(reply.entry.fields_200());
+    let parts = text(reply.entry.fields_206()) + &text(reply.entry.fields_304());
+    for name in ["Content-Digest: ", "Content-MD5: "] {
+        assert!(whole.contains(name) && !parts.contains(name), "{name}: {parts}");
+    }
+    assert!(parts.contains("Repr-Digest: "), "{parts}");
+    // That of a 304 is of its own content.
+    let Refreshed::Stored(fresh) = refreshed(&reply, "", "Content-Digest: sha-256=:d=:") else {
+        panic!("it is fresh")
+    };
+    let lines = text(fresh.entry.fields_200());
+    assert!(lines.contains("Content-Digest: sha-256=:a=:\r\n"), "{lines}");
+    assert_eq!(lines.matches("Content-Length: ").count(), 1, "{lines}");
 }
 
 #[test]

@@ -82,6 +82,8 @@ pub struct Received<'a> {
     pub lines: &'a [u8],
     /// Field lines of a 200 or 206 only: those that describe the content, but for its length.
     pub content_lines: &'a [u8],
+    /// Field lines of a 200 only: those about the whole content, but for its length.
+    pub whole_lines: &'a [u8],
     /// Range of the value of ETag in `lines`; empty if there is none.
     pub etag: (usize, usize),
     /// Range of the value of Content-Type in `content_lines`; empty if there is none.
@@ -109,6 +111,8 @@ struct FieldGroups {
     validators: Vec<u8>,
     /// Description of the content, for a 200 or 206.
     representation: Vec<u8>,
+    /// Description of the content as a whole, for a 200.
+    whole: Vec<u8>,
 }
 
 impl FieldGroups {
@@ -123,7 +127,7 @@ impl FieldGroups {
     ) -> Entry {
         let validators_end = self.validators.len();
         let representation_end = validators_end + self.representation.len();
-        let mut fields = [self.validators, self.representation].concat();
+        let mut fields = [self.validators, self.representation, self.whole].concat();
         append_text(&mut fields, "Content-Length", &len.to_string());
         let bytes = size_of::<Entry>() + fields.len() + content.memory_bytes();
         Entry {
@@ -215,10 +219,13 @@ impl Entry {
 
     /// Creates an entry for a reply of another server.
     pub fn received(reply: &Received<'_>, body: Arc<[u8]>) -> Entry {
-        let Received { lines, content_lines, etag, content_type, modified_s, is_date_weak } =
-            *reply;
-        let fields =
-            FieldGroups { validators: lines.to_vec(), representation: content_lines.to_vec() };
+        let Received { lines, content_lines, whole_lines, .. } = *reply;
+        let Received { etag, content_type, modified_s, is_date_weak, .. } = *reply;
+        let fields = FieldGroups {
+            validators: lines.to_vec(),
+            representation: content_lines.to_vec(),
+            whole: whole_lines.to_vec(),
+        };
         let len = body.len() as u64;
         let content_type = content_type.0..content_type.1;
         Entry {
@@ -450,14 +457,17 @@ mod tests {
         let reply = Received {
             lines: b"ETag: \"a\"\r\nVia: 1.1 b\r\n",
             content_lines: b"Content-Type: text/css\r\n",
+            whole_lines: b"Content-Digest: c\r\n",
             etag: (6, 9),
             content_type: (14, 22),
             modified_s: Some(7),
             is_date_weak: true,
         };
         let entry = Entry::received(&reply, Arc::from(*b"hello"));
-        let all = [reply.lines, reply.content_lines, b"Content-Length: 5\r\n"].concat();
+        let part = [reply.lines, reply.content_lines].concat();
+        let all = [&part[..], reply.whole_lines, b"Content-Length: 5\r\n"].concat();
         assert_eq!((entry.fields_200(), entry.fields_304()), (&all[..], reply.lines));
+        assert_eq!(entry.fields_206(), part);
         assert_eq!(
             entry.validators(),
             Validators { etag: b"\"a\"", modified_s: Some(7), is_date_weak: true }

@@ -80,14 +80,17 @@ pub struct Multipart {
 }
 
 impl Multipart {
-    /// Frames `ranges` of a representation of `len` bytes and this `Content-Type`. The boundary
-    /// consists of 1 to 70 random letters and digits (RFC 2046 section 5.1.1); it must not occur in
-    /// any body.
+    /// Frames `ranges` of a representation of `len` bytes and this `Content-Type`; no part has one
+    /// if it is empty. The boundary consists of 1 to 70 random letters and digits (RFC 2046 section
+    /// 5.1.1); it must not occur in any body.
     pub fn new(content_type: &[u8], len: u64, ranges: &[ByteRange], boundary: &[u8]) -> Multipart {
         let mut frame = Vec::with_capacity((ranges.len() + 1) * (content_type.len() + 128));
         let mut parts = Vec::with_capacity(ranges.len());
         for range in ranges {
-            append(&mut frame, &[b"\r\n--", boundary, b"\r\nContent-Type: ", content_type]);
+            append(&mut frame, &[b"\r\n--", boundary]);
+            if !content_type.is_empty() {
+                append(&mut frame, &[b"\r\nContent-Type: ", content_type]);
+            }
             let content_range = content_range(*range, len);
             append(&mut frame, &[b"\r\nContent-Range: ", content_range.as_bytes(), b"\r\n\r\n"]);
             parts.push((*range, frame.len()));
@@ -332,6 +335,17 @@ mod tests {
         assert_eq!(multipart.content_length(), sent.len() as u64);
         assert_eq!(multipart.content_type(), b"multipart/byteranges; boundary=XYZ");
         assert_eq!(content_range_unsatisfied(10), "bytes */10");
+    }
+
+    #[test]
+    fn parts_of_what_has_no_type_have_none() {
+        let ranges = [ByteRange { first: 0, last: 1 }, ByteRange { first: 5, last: 9 }];
+        let multipart = Multipart::new(b"", 10, &ranges, b"XYZ");
+        let head = b"\r\n--XYZ\r\nContent-Range: bytes 0-1/10\r\n\r\n";
+        assert_eq!(multipart.part(0), Some((&head[..], ranges[0])));
+        let heads = [0, 1].map(|index| multipart.part(index).unwrap().0.len());
+        let framed = heads.iter().sum::<usize>() + multipart.closing().len();
+        assert_eq!(multipart.content_length(), framed as u64 + 7);
     }
 
     /// A range as requested by a client: first and last byte, first byte only, or a suffix.

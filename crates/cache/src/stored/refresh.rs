@@ -11,9 +11,11 @@ use crate::{Fields, ReplyControl, Selector};
 
 /// Fields of a 304 that do not replace those of the stored reply (RFC 9111 section 3.2): they are
 /// about content that the 304 does not have, or about its way here.
-const KEPT: [&[u8]; 6] = [
+const KEPT: [&[u8]; 8] = [
+    b"content-digest",
     b"content-encoding",
     b"content-length",
+    b"content-md5",
     b"content-range",
     b"content-type",
     b"transfer-encoding",
@@ -83,11 +85,11 @@ impl Stored {
     fn refreshed_fields<'a>(&'a self, new: &[(&'a [u8], &'a [u8])]) -> Vec<(&'a [u8], &'a [u8])> {
         let new = || new.iter().copied().filter(|(name, _)| !is_one_of(name, &KEPT));
         let is_replaced = |name: &[u8]| {
-            // Its Date is that of the 304, whether that says so or not.
-            name.eq_ignore_ascii_case(b"date")
+            // Its Date is that of the 304, whether that says so or not; its length is not told.
+            is_one_of(name, &[b"date", b"content-length"])
                 || new().any(|(other, _)| name.eq_ignore_ascii_case(other))
         };
-        let kept = split(self.entry.fields_206()).filter(|(name, _)| !is_replaced(name));
+        let kept = split(self.entry.fields_200()).filter(|(name, _)| !is_replaced(name));
         kept.chain(new()).collect()
     }
 }

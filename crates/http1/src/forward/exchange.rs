@@ -633,8 +633,10 @@ impl Exchange {
         } else {
             ReplyPart::Body
         };
-        // A client that sends on after its refusal would have its next request taken for content.
-        let close = facts.close || head.status >= 400 && !self.request_taken();
+        // A client that sends on after its refusal would have its next request taken for content;
+        // and content that waits for a 100 does not come any more (RFC 9110 section 10.1.1).
+        let is_unwanted = head.status >= 400 || self.expects_continue && !self.body_begun;
+        let close = facts.close || is_unwanted && !self.request_taken();
         self.says_close = close;
         let facts = ReplyFacts { close, ..*facts };
         let (has_events, nominated) =

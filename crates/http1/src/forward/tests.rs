@@ -274,6 +274,21 @@ fn a_request_is_repeated_only_if_that_is_harmless() {
     }
 }
 
+#[test]
+fn a_client_that_waits_for_a_100_and_gets_a_reply_is_told_that_its_connection_closes() {
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n";
+    let reply = b"HTTP/1.1 302 Found\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n";
+    for (content, closes) in [("", true), ("some", false)] {
+        let mut exchange = exchange(head);
+        assert_eq!(exchange.take(content.as_bytes()), Ok(content.len()));
+        exchange.note_sent(exchange.unsent().len());
+        let mut out = Vec::new();
+        exchange.receive(reply, &mut out, &FACTS).unwrap();
+        let is_told = text(&out).contains("\r\nConnection: close\r\n");
+        assert_eq!((is_told, exchange.ends_by_close()), (closes, closes), "{content}");
+    }
+}
+
 /// What a client sees, and whether the other connection is kept, after a reply in `pieces`.
 fn forward<'a>(
     head: &str,
