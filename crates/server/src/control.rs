@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
+use parking_lot::RwLock;
 use weir_stats::LoopReport;
 use weir_sys::waker::Waker;
 
@@ -37,20 +38,34 @@ impl Phase {
 /// Latch for which all threads and processes that serve wait once each has what it needs. It is
 /// opened when nothing that may fail is left to do and every socket listens, and stays open.
 #[derive(Debug)]
-pub(crate) struct StartLatch(Waker);
+pub(crate) struct StartLatch {
+    /// `None` in a process that was forked and has passed it.
+    waker: RwLock<Option<Waker>>,
+}
 
 impl StartLatch {
     pub(crate) fn new() -> std::io::Result<Self> {
-        Waker::new().map(Self)
+        Waker::new().map(|waker| Self { waker: RwLock::new(Some(waker)) })
     }
 
     pub(crate) fn open(&self) {
-        self.0.wake();
+        if let Some(waker) = &*self.waker.read() {
+            waker.wake();
+        }
     }
 
     /// Waits until the latch is open.
     pub(crate) fn wait(&self) {
-        self.0.wait();
+        if let Some(waker) = &*self.waker.read() {
+            waker.wait();
+        }
+    }
+
+    /// Waits until the latch is open, and closes its descriptor in this process: in one that was
+    /// forked and starts nothing after that. Allowed where no other thread waits.
+    pub(crate) fn wait_as_last(&self) {
+        self.wait();
+        *self.waker.write() = None;
     }
 }
 
@@ -67,6 +82,8 @@ pub(crate) struct Control {
     reopens: AtomicU64,
     /// True once a predecessor has closed its listening sockets, until the loop has noticed.
     is_relieved: AtomicBool,
+    /// True once a successor was told that the listening sockets are its own.
+    has_left_listeners: AtomicBool,
     reports: Sender<WorkerReport>,
     index: usize,
 }
@@ -94,6 +111,7 @@ impl Control {
             report_request: AtomicU64::new(0),
             reopens: AtomicU64::new(0),
             is_relieved: AtomicBool::new(false),
+            has_left_listeners: AtomicBool::new(false),
             reports,
             index,
         })
@@ -158,6 +176,17 @@ impl Control {
     /// Returns whether that was told since the last call.
     pub(crate) fn take_relief(&self) -> bool {
         self.is_relieved.swap(false, Ordering::Relaxed)
+    }
+
+    /// Has the loop leave the listening sockets as they are from now on, however late it notices
+    /// that it hands them over: a successor bounds their queues and filters what comes to them.
+    pub(crate) fn leave_listeners(&self) {
+        self.has_left_listeners.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether that was said.
+    pub(crate) fn has_left_listeners(&self) -> bool {
+        self.has_left_listeners.load(Ordering::Relaxed)
     }
 
     /// Answers a report request.

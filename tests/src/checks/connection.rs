@@ -404,6 +404,26 @@ mod tests {
     }
 
     #[test]
+    fn the_next_deadline_of_a_connection_whose_reply_is_over_lies_ahead() {
+        SITE.with(|site| {
+            let mut shared = open(site.config(EAGER), site);
+            let mut client = SimulatedClient::new(1, true, &shared);
+            let asks = b"GET /n/3 HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
+            client.kernel.inbox.borrow_mut().extend(asks);
+            let next = client.act(&mut shared, Connection::proceed);
+            assert!(matches!(next, Action::Close(_)), "{next:?}");
+            // Before it is closed, or shut down by a worker of the kernel that has other work.
+            for _ in 0..2 {
+                let due_ns = client.connection.deadline_ns();
+                shared.begin_iteration(due_ns.saturating_sub(shared.now_ns()));
+                assert!(shared.now_ns() >= due_ns);
+                client.act(&mut shared, Connection::expire);
+                assert!(client.connection.deadline_ns() > shared.now_ns());
+            }
+        });
+    }
+
+    #[test]
     fn a_connection_turned_away_has_nothing_of_the_site_of_its_last_request() {
         let of = |hosts, fields: &[u8]| weir_server::sites::Site {
             hosts,

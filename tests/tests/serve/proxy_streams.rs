@@ -2,7 +2,7 @@
 //! protocols that end one side before the other.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::sync::{LazyLock, mpsc};
 use std::thread;
@@ -39,6 +39,8 @@ suite! {
     what_the_origin_sent_last_in_another_protocol_arrives_whole,
     what_the_origin_sent_last_arrives_though_nothing_can_be_sent_to_it_any_more,
     a_protocol_that_a_reset_has_cut_does_not_end_as_if_it_were_whole,
+    a_client_that_sends_nothing_is_told_that_a_reset_has_cut_its_protocol,
+    a_reset_that_cuts_what_the_client_has_sent_is_passed_on,
     a_limit_of_content_is_none_of_another_protocol,
     an_interim_reply_does_not_cost_the_client_its_answer,
     a_reply_until_the_close_that_is_cut_by_a_reset_does_not_look_whole,
@@ -237,7 +239,9 @@ fn what_the_origin_sent_last_arrives_though_nothing_can_be_sent_to_it_any_more(s
     assert_eq!(server.stop_cleanly().stats()["total"]["upstream_failed"], 0);
 }
 
-fn a_protocol_that_a_reset_has_cut_does_not_end_as_if_it_were_whole(setup: &Setup) {
+/// Returns a proxy and its client, of whose protocol an origin has sent more than is taken and then
+/// reset the connection.
+fn cut(setup: &Setup) -> (Server, Client) {
     let (cuts, cut) = mpsc::channel();
     let origin = by_hand(move |mut stream, _| {
         stream.write_all(SWITCH).unwrap();
@@ -253,6 +257,11 @@ fn a_protocol_that_a_reset_has_cut_does_not_end_as_if_it_were_whole(setup: &Setu
     client.send(request("GET", "/", &["Connection: upgrade", "Upgrade: x"]));
     assert_eq!(client.head().unwrap().status, 101);
     cut.recv_timeout(TIMEOUT).unwrap();
+    (server, client)
+}
+
+fn a_protocol_that_a_reset_has_cut_does_not_end_as_if_it_were_whole(setup: &Setup) {
+    let (server, mut client) = cut(setup);
     // The kernel tells of the reset once: to one of these. A ring sends once the call is over.
     let before = stat(&server, "bytes_in");
     client.send(b"more");
@@ -261,6 +270,43 @@ fn a_protocol_that_a_reset_has_cut_does_not_end_as_if_it_were_whole(setup: &Setu
     let second = client.try_send(b"more");
     thread::sleep(Duration::from_millis(50));
     let reset = second.and_then(|()| client.rest()).unwrap_err();
+    assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+    server.stop_cleanly();
+}
+
+fn a_client_that_sends_nothing_is_told_that_a_reset_has_cut_its_protocol(setup: &Setup) {
+    let (server, mut client) = cut(setup);
+    let reset = client.rest().unwrap_err();
+    assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+    server.stop_cleanly();
+}
+
+fn a_reset_that_cuts_what_the_client_has_sent_is_passed_on(setup: &Setup) {
+    let (streams, stream) = mpsc::channel();
+    let origin = by_hand(move |mut stream, _| {
+        stream.write_all(SWITCH).unwrap();
+        streams.send(stream).unwrap();
+    });
+    let server = proxy(setup, origin, &["--workers", "1", "--stall-timeout", "10m"]);
+    let mut client = TcpStream::connect(server.authority()).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let asks = request("GET", "/", &["Connection: upgrade", "Upgrade: x"]);
+    client.write_all(asks.as_bytes()).unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101 "));
+    client.set_nonblocking(true).unwrap();
+    // A send of the proxy has then sent a part, and waits for room.
+    fill(&mut client);
+    let stream = stream.recv_timeout(TIMEOUT).unwrap();
+    sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+    drop(stream);
+    client.set_nonblocking(false).unwrap();
+    let reset = client.read_to_end(&mut Vec::new()).unwrap_err();
     assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
     server.stop_cleanly();
 }

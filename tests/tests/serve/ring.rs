@@ -4,7 +4,7 @@
 //! Features common to all architectures are tested with them.
 
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::WEIR;
 use crate::memory::{ALL, PATIENT, is_served};
 use crate::peers::is_installed;
 use crate::proxy_buffers::stat;
-use crate::succession::{stop, upgrade};
+use crate::succession::{ConfigFile, stop, successions, upgrade};
 
 /// Starts a ring with these options; `None`, with a message, where that is not possible.
 fn ring(options: &[&str], root: &Root) -> Option<Server> {
@@ -157,6 +157,44 @@ fn accepts_no_more_than_its_slots(queue_max: &str) {
     counters(server);
 }
 
+/// Two listeners of one loop.
+const LISTENERS: [&str; 4] = ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
+
+#[test]
+fn the_kernel_chooses_no_slot_that_was_promised_to_another_listener() {
+    let root = Root::with_hello();
+    let bounds = ["--max-conns", "40", "--listenq", "5"];
+    let options = [&LISTENERS[..], &bounds, &ALL, &PATIENT].concat();
+    let Some(server) = ring(&options, &root) else { return };
+    let connect = || {
+        let mut client = Client::connect(&server.addresses[1]);
+        assert_eq!(client.get("/hello.txt").text(), "hello");
+        client
+    };
+    // Those left are too few for all that could wait in both queues.
+    let mut clients: Vec<_> = (0..29).map(|_| connect()).collect();
+    drop(clients.drain(..20));
+    until("there is room again", || stat(&server, "closed") == 20);
+    clients.push(connect());
+    // The kernel chooses the slot that was emptied last, and then the one behind it.
+    drop(clients.remove(8));
+    until("another is closed", || stat(&server, "closed") == 21);
+    clients.extend([connect(), connect()]);
+    drop(clients);
+    counters(server);
+}
+
+#[test]
+fn the_only_slot_is_for_a_client_of_any_listener() {
+    let root = Root::with_hello();
+    let options = [&LISTENERS[..], &["--max-conns", "1"], &PATIENT].concat();
+    let Some(server) = ring(&options, &root) else { return };
+    for address in server.addresses.iter().rev() {
+        assert_eq!(Client::connect(address).get("/hello.txt").text(), "hello");
+    }
+    counters(server);
+}
+
 /// Clients that come to a full queue at once, each of which has a descriptor until it has its slot.
 const AT_ONCE: usize = 40;
 
@@ -185,8 +223,7 @@ fn no_connection_is_closed_for_a_descriptor_that_it_does_not_hold() {
 #[test]
 fn requests_that_come_while_listeners_are_given_up_are_answered() {
     let root = Root::with_hello();
-    let listeners = ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
-    let options = [&listeners[..], &["--bench-endpoints"], &UNHURRIED].concat();
+    let options = [&LISTENERS[..], &["--bench-endpoints"], &UNHURRIED].concat();
     let Some(server) = ring(&options, &root) else { return };
     let ends = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -212,6 +249,79 @@ fn requests_that_come_while_listeners_are_given_up_are_answered() {
         }
     });
     stop(server, "ring");
+}
+
+const RING: &str = "arch = 'ring'\n";
+
+/// Configurations of servers that take each other's place. A connection wakes one of those that
+/// wait for it, in whichever server.
+const SUCCESSORS: [&str; 5] = [
+    "arch = 'ring'\nheader = 'X-Version: two'\n",
+    "arch = 'processes'\n",
+    RING,
+    "arch = 'loop'\nmechanism = 'epoll-exclusive'\n",
+    RING,
+];
+
+/// Number of times that each of them takes the place of the last.
+const ROUNDS: usize = 5;
+
+/// A loop that is busy is woken by a client, and then hears of its successor.
+#[test]
+fn a_client_that_comes_as_a_ring_gives_up_its_listener_is_served_by_any_successor() {
+    if MechanismName::UringPoll.try_open().is_err() {
+        return eprintln!("SKIPPED: no ring for servers is possible here");
+    }
+    let root = Root::with_hello();
+    let file = ConfigFile::new(RING);
+    let options = ["--config", file.path(), "--workers", "1", "--bench-endpoints", ALL[0], ALL[1]];
+    let server = Server::start(WEIR, &options, &root);
+    let (ends, served) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        // No other client comes meanwhile: it would wake the successor for both.
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                assert_eq!(server.get("/hello.txt").text(), "hello");
+                served.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let _done = WhenDone(&ends);
+        let texts = SUCCESSORS.iter().cycle().take(ROUNDS * SUCCESSORS.len());
+        for (before, text) in texts.enumerate() {
+            file.set(text);
+            keep_busy(&server, || {
+                server.signal(Signal::HUP);
+                until("another process serves", || successions(&server) == before + 1);
+            });
+            let seen = served.load(Ordering::Relaxed);
+            until("a client is served", || served.load(Ordering::Relaxed) > seen);
+        }
+    });
+    stop(server, "ring");
+}
+
+/// Has a server burn processor time, for clients that it has accepted, while `run` runs.
+fn keep_busy(server: &Server, run: impl FnOnce()) {
+    let is_over = AtomicBool::new(false);
+    let mut clients: Vec<Client> = Vec::new();
+    for _ in 0..3 {
+        let mut client = server.connect();
+        assert_eq!(client.get("/hello.txt").text(), "hello");
+        clients.push(client);
+    }
+    thread::scope(|scope| {
+        for client in &mut clients {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let mut is_open = true;
+                while is_open && !is_over.load(Ordering::Relaxed) {
+                    is_open = !client.get("/.weir/burn?us=5000").lists("connection", "close");
+                }
+            });
+        }
+        let _done = WhenDone(&is_over);
+        run();
+    });
 }
 
 /// Number of clients that read nothing, each of which has a part of a file in memory: more than the
@@ -253,6 +363,40 @@ fn receives_without_a_buffer_are_begun_again() {
     }
     drop(clients);
     assert_eq!(counters(server)["replies"], 1000);
+}
+
+/// Returns a request that fills a receive buffer of the ring.
+fn filling(field: &str) -> String {
+    let padded = |bytes| {
+        let pad = format!("X-Pad: {}", "x".repeat(bytes));
+        request("GET", "/hello.txt", &[field, &pad])
+    };
+    padded(4096 - padded(0).len())
+}
+
+#[test]
+fn a_receive_without_a_buffer_is_not_begun_again_where_the_connection_is_being_closed() {
+    let root = Root::with_hello();
+    let options = [&["--arch-option", "buffers=16"][..], &UNHURRIED, &PATIENT].concat();
+    let Some(server) = ring(&options, &root) else { return };
+    let (mut other, mut client) = (server.connect(), server.connect());
+    for _ in 0..2 {
+        // The second comes to a receive that serves for all that follows.
+        assert_eq!(other.get("/hello.txt").text(), "hello");
+        assert_eq!(client.get("/hello.txt").text(), "hello");
+    }
+    server.signal(Signal::STOP);
+    other.send(filling("X-More: 1").repeat(15));
+    // The last buffer takes its request, and none is left for the byte behind that.
+    client.send(filling("Connection: close") + "x");
+    server.signal(Signal::CONT);
+    assert_eq!(client.reply().text(), "hello");
+    assert!(client.is_closed());
+    for _ in 0..15 {
+        assert_eq!(other.reply().text(), "hello");
+    }
+    drop(other);
+    counters(server);
 }
 
 #[test]

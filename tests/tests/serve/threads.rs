@@ -12,6 +12,8 @@ use weir_tests::wait::until;
 use weir_tests::{Client, Root, Server, assert_same, request};
 
 use crate::WEIR;
+use crate::admin::{ADMIN, admin};
+use crate::memory::figure;
 
 /// Starts one worker of an architecture.
 fn serve(arch: &str, options: &[&str], root: &Root) -> Server {
@@ -144,6 +146,23 @@ mod pool {
         get_and_close(&server);
         assert!(silent.into_iter().all(|mut client| client.ends()));
         assert!(counted(&server.stop_cleanly(), "timeout_header") > 0);
+    }
+
+    #[test]
+    fn the_stack_of_a_thread_that_has_served_nobody_is_in_the_account_of_memory() {
+        let root = Root::with_hello();
+        let of_memory = ["--arch-option", "pool=1000", "--memory", "1G"];
+        let server = serve("threads", &[&of_memory[..], &ADMIN].concat(), &root);
+        let address = admin(&server);
+        // Served by a single thread. The stacks of the others are most of the memory in use.
+        let mut client = server.connect();
+        until("all stacks are in the account", || {
+            assert_eq!(client.get("/hello.txt").text(), "hello");
+            let stacks = figure(&address, "memory_stacks_bytes");
+            stacks >= 1000 * (16 << 10) && figure(&address, "memory_used_bytes") > stacks
+        });
+        drop(client);
+        server.stop_cleanly();
     }
 }
 
@@ -340,6 +359,29 @@ mod processes {
         let stopped = server.stop_cleanly();
         assert_eq!(counted(&stopped, "children_lost"), 1);
         assert!(!children_of(master).contains(&children[0]));
+    }
+
+    /// Number of descriptors by which a process is woken (eventfd(2)).
+    fn wakers(pid: u32) -> usize {
+        let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        let targets = fds.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+        targets.filter(|target| target.as_os_str() == "anon_inode:[eventfd]").count()
+    }
+
+    #[test]
+    fn a_child_that_serves_has_one_waker_and_not_that_of_the_start() {
+        let root = Root::with_hello();
+        let server = serve("processes", &["--arch-option", "pool=2"], &root);
+        let (master, children) = master_and_children(&server);
+        let have_one = |children: &[u32]| children.iter().all(|child| wakers(*child) == 1);
+        until("they have begun", || have_one(&children));
+        kill(children[0]);
+        until("the death was reported", || has_died(&server));
+        until("it was replaced", || {
+            let now = children_of(master);
+            now.len() == 2 && have_one(&now)
+        });
+        server.stop_cleanly();
     }
 
     /// Has a child misuse its channels in a way that it outlives.

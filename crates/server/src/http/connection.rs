@@ -95,6 +95,9 @@ pub enum Action {
 /// Maximum number of bytes read and discarded after the last reply.
 const LINGER_BYTES_MAX: u64 = 4 << 20;
 
+/// Least time between two deadlines while the sending side is being shut down, nanoseconds.
+const SHUTDOWN_NS: u64 = 100_000_000;
+
 /// Maximum size of a partial request kept in a buffer of its own size, bytes.
 const KEPT_INPUT_BYTES: usize = 2048;
 
@@ -788,7 +791,13 @@ impl Connection {
         }
         let has_taken_all = unacknowledged == Some(0);
         let taken_bytes = self.acknowledged(unacknowledged.unwrap_or(0));
-        let rate = &mut self.output.as_mut()?.read_rate;
+        let Some(output) = &mut self.output else {
+            // The reply is over, and the kernel shuts down the sending side.
+            let later_ns = context.config.timeouts.linger_ns.max(SHUTDOWN_NS);
+            self.deadline_ns = now_ns.saturating_add(later_ns).min(request_deadline_ns);
+            return None;
+        };
+        let rate = &mut output.read_rate;
         match rate.check(now_ns, taken_bytes, has_taken_all, &limits) {
             RateVerdict::FastEnough => {
                 self.deadline_ns = rate.due_ns(&limits).min(request_deadline_ns);

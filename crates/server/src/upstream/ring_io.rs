@@ -12,6 +12,34 @@ const RECEIVED_BYTES_MAX: usize = 64 << 10;
 /// send is over before anything received after it is told.
 const AT_ONCE_BYTES_MAX: usize = 8 << 10;
 
+/// Number of times in a row that a receive may leave bytes in the socket before the end behind them
+/// may be lost to it: about half of what the kernel receives at a time (MULTISHOT_MAX_RETRY, 32, of
+/// Linux 6.18).
+const LEFT_MAX: u32 = 16;
+
+/// The course of a receive that serves for all that comes. Having received 33 times, the kernel
+/// waits to be woken, and looks once whether that has happened. If that look finds the rest, and
+/// the peer is gone already, nothing wakes it any more: a reset, or the close of a Unix socket, is
+/// no FIN to tcp_inq_hint (io_recv_finish and io_poll_check_events of Linux 6.18). A receive that
+/// is begun on an empty socket finds its end at once.
+#[derive(Debug, Default)]
+pub(crate) struct ReceiveRun {
+    /// Number of times in a row that bytes were left in the socket.
+    left: u32,
+}
+
+impl ReceiveRun {
+    /// Records that bytes were received, and whether others were left in the socket; returns
+    /// whether the receive is to be cancelled and begun again.
+    pub(crate) fn note(&mut self, left: bool) -> bool {
+        if left {
+            self.left = self.left.saturating_add(1);
+            return false;
+        }
+        std::mem::take(&mut self.left) >= LEFT_MAX
+    }
+}
+
 /// The bytes of a connection, and the operations under way for it.
 #[derive(Debug, Default)]
 pub(crate) struct RingIo {
@@ -33,7 +61,10 @@ pub(crate) struct RingIo {
     pub connect: Option<Op>,
     pub receive: Option<Op>,
     /// True if the receive is one for all that comes.
-    pub receives_many: bool,
+    receives_many: bool,
+    run: ReceiveRun,
+    /// True if the receive is to be begun again, or the end could be lost to it.
+    is_stale: bool,
     /// True if the receive was cancelled.
     pub is_cancelled: bool,
     pub send: Option<Op>,
@@ -109,16 +140,23 @@ impl RingIo {
         self.received.len() - self.read >= RECEIVED_BYTES_MAX
     }
 
-    /// Returns whether one receive may serve for all that comes. It waits to be woken once the
-    /// socket is empty, and where a send was told of the reset, nothing wakes it any more: the
-    /// socket's end is no FIN (io_recv_finish and tcp_inq_hint of Linux 6.18).
-    pub(crate) fn may_receive_many(&self) -> bool {
-        self.failed.is_none()
+    /// Begins a receive; returns whether it may serve for all that comes. Once a send has failed it
+    /// may not: on kernels that look once for bytes and the reset behind them, it waits for ever.
+    pub(crate) fn begin_receive(&mut self) -> bool {
+        (self.is_cancelled, self.is_stale) = (false, false);
+        self.run = ReceiveRun::default();
+        self.receives_many = self.failed.is_none();
+        self.receives_many
+    }
+
+    /// Records that a receive under way goes on, and whether it has left bytes in the socket.
+    pub(crate) fn note_more(&mut self, left: bool) {
+        self.is_stale |= self.run.note(left);
     }
 
     /// Returns whether a receive under way is to be cancelled.
     pub(crate) fn wants_cancelled(&self) -> bool {
-        self.holds_much() || self.receives_many && !self.may_receive_many()
+        self.holds_much() || self.is_stale || self.receives_many && self.failed.is_some()
     }
 
     /// Takes out the bytes to be sent next; `None` if there are none, or others are on their way.
@@ -248,12 +286,25 @@ mod tests {
     #[test]
     fn a_receive_for_all_that_comes_is_given_up_once_a_send_has_failed() {
         let mut ring = connected();
-        ring.receives_many = ring.may_receive_many();
-        assert!(ring.receives_many && !ring.wants_cancelled());
+        assert!(ring.begin_receive() && !ring.wants_cancelled());
         ring.sent(Some(104), Vec::new(), true);
         assert!(ring.wants_cancelled() && ring.wants_input());
-        ring.receives_many = ring.may_receive_many();
-        assert!(!ring.receives_many && !ring.wants_cancelled());
+        assert!(!ring.begin_receive() && !ring.wants_cancelled());
+    }
+
+    #[test]
+    fn a_receive_that_has_emptied_a_full_socket_is_begun_again() {
+        let mut ring = connected();
+        ring.begin_receive();
+        for left in [LEFT_MAX - 1, LEFT_MAX] {
+            (0..left).for_each(|_| ring.note_more(true));
+            assert!(!ring.wants_cancelled());
+            ring.note_more(false);
+            assert_eq!(ring.wants_cancelled(), left == LEFT_MAX);
+        }
+        assert!(ring.begin_receive() && !ring.wants_cancelled());
+        ring.note_more(false);
+        assert!(!ring.wants_cancelled());
     }
 
     #[test]

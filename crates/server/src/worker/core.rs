@@ -135,7 +135,8 @@ impl<C> LoopCore<C> {
         let mut listeners: Vec<_> = (FIRST_LISTENER..)
             .zip(sockets)
             .map(|(slot, socket)| {
-                Listener::new(slot, socket, &context.config.policy, context.config.listenq)
+                let Config { policy, listenq, .. } = &*context.config;
+                Listener::new(slot, socket, policy, *listenq, &control)
             })
             .collect();
         let reserved = FIRST_LISTENER + listeners.len() as u32;

@@ -40,10 +40,10 @@ impl<M: Model> Worker<M> {
     /// Answers the main thread's requests.
     pub(crate) fn handle_wakeup(&mut self) {
         self.core.control.waker.clear();
-        let core = &mut self.core;
-        if core.control.take_relief() {
-            core.listeners.iter_mut().for_each(Listener::take_over);
+        if self.core.control.take_relief() {
+            self.take_listeners_over();
         }
+        let core = &self.core;
         match core.control.phase() {
             Phase::Run => {}
             phase if core.drained_by_ns.is_none() => self.begin_drain(phase),
@@ -57,11 +57,21 @@ impl<M: Model> Worker<M> {
         }
     }
 
+    /// Takes the listeners over from a predecessor, which has closed them, and waits for each anew.
+    /// Of those that wait for a connection the kernel may wake one alone: a connection that has
+    /// woken the predecessor, which accepted no more, is in the queue, and this loop was not told.
+    fn take_listeners_over(&mut self) {
+        self.core.listeners.iter_mut().for_each(Listener::take_over);
+        self.watch_listeners(false);
+        self.watch_listeners(true);
+    }
+
     /// Begins a drain: closes the listeners, and lets open connections finish. Pending connections
     /// are accepted before, or left to a successor if there is one. Then an idle connection is kept
     /// for one more request: its client may be about to send it, and the next one goes to the
     /// successor.
     fn begin_drain(&mut self, phase: Phase) {
+        M::before_drain(self);
         let core = &mut self.core;
         core.context.draining = true;
         core.drained_by_ns = Some(core.context.now_ns() + core.context.config.timeouts.drain_ns);

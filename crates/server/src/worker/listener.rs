@@ -13,6 +13,7 @@ use weir_sys::syn_filter::tokens::{Rules, TokenFilter};
 use weir_sys::{listener, socket};
 
 use super::syn_filter::SynFilter;
+use crate::control::Control;
 
 /// A listening socket, of one loop or shared.
 #[derive(Debug)]
@@ -62,6 +63,8 @@ impl Socket {
 /// A listener of one loop.
 pub(crate) struct Listener {
     socket: Socket,
+    /// Messages to its loop, one of which is that the socket is a successor's.
+    control: Arc<Control>,
     pub token: Token,
     pub watched: bool,
     policy: Box<dyn Policy + Send>,
@@ -84,10 +87,17 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) fn new(slot: u32, mut socket: Socket, config: &PolicyConfig, listenq: i32) -> Self {
+    pub(crate) fn new(
+        slot: u32,
+        mut socket: Socket,
+        config: &PolicyConfig,
+        listenq: i32,
+        control: &Arc<Control>,
+    ) -> Self {
         let tokens = socket.tokens.take();
         Self {
             socket,
+            control: Arc::clone(control),
             token: Token { slot, generation: 0 },
             watched: true,
             policy: config.policy(),
@@ -130,9 +140,10 @@ impl Listener {
     /// Sets how many connections come in, by the load of the upstream. `dropped`: first SYNs that
     /// were dropped because of it at all listeners of the loop.
     pub(crate) fn shed(&mut self, now_ns: u64, load: &Load, dropped: u64, counters: &mut Counters) {
-        if let Some(shedding) = self.shedding.as_mut().filter(|_| !self.socket.is_held) {
-            let (fd, keep_attached) = (self.socket.fd.as_fd(), self.policy.is_alert());
-            self.syn_filter.shed(fd, now_ns, (shedding, load, dropped), keep_attached, counters);
+        let may_limit = self.may_limit();
+        if let Some(shedding) = self.shedding.as_mut().filter(|_| may_limit) {
+            let (fd, is_alert) = (self.socket.fd.as_fd(), self.policy.is_alert());
+            self.syn_filter.shed(fd, now_ns, (shedding, load, dropped), is_alert, counters);
         }
     }
 
@@ -181,8 +192,8 @@ impl Listener {
         self.note_overload(now_ns, counters);
         if self.may_limit() {
             self.bound_queue(counters);
-            let (fd, keep_attached) = (self.socket.fd.as_fd(), self.policy.is_alert());
-            self.syn_filter.set(fd, now_ns, self.decision.syn, keep_attached, counters);
+            let (fd, is_alert) = (self.socket.fd.as_fd(), self.policy.is_alert());
+            self.syn_filter.set(fd, now_ns, self.decision.syn, is_alert, counters);
         }
     }
 
@@ -200,7 +211,8 @@ impl Listener {
         }
     }
 
-    /// Lifts all limits of the socket, which is left to a successor.
+    /// Lifts all limits of the socket, which is left to a successor. One that serves already has
+    /// lifted them, and has limits of its own there.
     pub(crate) fn hand_over(&mut self, counters: &mut Counters) {
         self.decision = self.decision.open();
         if self.may_limit() {
@@ -263,7 +275,7 @@ impl Listener {
 
     /// Returns whether the queue may be bounded and filtered now.
     fn may_limit(&self) -> bool {
-        self.socket.own && !self.socket.is_held
+        self.socket.own && !self.socket.is_held && !self.control.has_left_listeners()
     }
 
     fn signals(&mut self, now_ns: u64, view: &View, counters: &mut Counters) -> Signals {
@@ -301,5 +313,44 @@ impl Listener {
             self.backlog = wanted;
             counters.backlog_changes.one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// Returns the listener of a loop with a bound of its own, and what the main thread has of it:
+    /// the socket, and the messages to the loop.
+    fn bounded() -> (Listener, Arc<OwnedFd>, Arc<Control>) {
+        let fd = Arc::new(socket::bind_tcp((Ipv4Addr::LOCALHOST, 0).into(), false).unwrap());
+        socket::listen(fd.as_fd(), 4).unwrap();
+        let own =
+            Socket { fd: Arc::clone(&fd), own: true, is_tls: false, is_held: false, tokens: None };
+        let control = Arc::new(Control::new(0, channel().0).unwrap());
+        let mut listener = Listener::new(1, own, &PolicyConfig::default(), 64, &control);
+        listener.backlog = 4;
+        (listener, fd, control)
+    }
+
+    #[test]
+    fn a_socket_is_handed_over_without_a_bound() {
+        let (mut listener, fd, _control) = bounded();
+        listener.hand_over(&mut Counters::default());
+        assert_eq!(listener::queue(fd.as_fd()).unwrap().max, 64);
+    }
+
+    #[test]
+    fn a_loop_that_is_late_leaves_its_successors_bound_alone() {
+        let (mut listener, fd, control) = bounded();
+        control.leave_listeners();
+        socket::listen(fd.as_fd(), 8).unwrap();
+        let counters = &mut Counters::default();
+        listener.decide(0, &View { open_max: 9, ..View::default() }, counters);
+        listener.hand_over(counters);
+        assert_eq!(listener::queue(fd.as_fd()).unwrap().max, 8);
     }
 }

@@ -72,6 +72,9 @@ pub(crate) trait Model: Sized {
         true
     }
 
+    /// Prepares for a drain, which accepts by calls what is left in the queues.
+    fn before_drain(_worker: &mut Worker<Self>) {}
+
     /// Returns whether this accept-phase may accept another connection.
     fn takes_more(_worker: &Worker<Self>) -> bool {
         true

@@ -205,8 +205,12 @@ fn rest(peer: &mut TcpStream) -> Vec<u8> {
 
 /// Returns both ends of a connection that no ring has.
 fn pair() -> (TcpStream, TcpStream) {
-    let listener = listener();
-    let far = call(&listener);
+    pair_at(&listener())
+}
+
+/// Returns both ends of a connection that no ring has, made by way of a listener.
+fn pair_at(listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let far = call(listener);
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     loop {
         match listener.accept() {

@@ -2,6 +2,9 @@
 
 use super::*;
 use std::io::Write;
+use std::time::Instant;
+
+use rustix::net::sockopt;
 
 #[test]
 fn repeated_receives_tell_of_bytes_as_they_come_and_of_their_end() {
@@ -32,6 +35,72 @@ fn one_receive_tells_once_and_says_whether_there_is_more() {
         assert_eq!((filled.len(), filled.is_empty()), (bytes as usize, false));
         assert!(bench.ring.buffer(&filled).iter().all(|byte| *byte == b'x'));
         bench.ring.give_back(filled);
+    }
+    bench.close(0);
+    bench.assert_idle();
+}
+
+/// Number of buffers that a peer fills before its reset: more than the kernel receives at a time.
+const SENT: u16 = 36;
+
+/// Returns a ring with a connection in slot 0 that its peer has reset, behind bytes that are there.
+fn reset_behind_much() -> Option<Bench> {
+    let setting = RingConfig { buffers: 64, buffer_bytes: 4096, ..SETTING };
+    let mut bench = Bench::new(setting)?;
+    let listener = listener();
+    // Inherited, with the window that it allows.
+    sockopt::set_socket_recv_buffer_size(&listener, 1 << 20).unwrap();
+    let (near, mut far) = pair_at(&listener);
+    let near = Arc::new(near);
+    bench.ring.adopt(near.try_clone().unwrap().into(), 0, Then::Nothing, 1);
+    assert!(bench.end(1) >= 0);
+    let bytes = vec![b'x'; usize::from(SENT) * 4096];
+    far.write_all(&bytes).unwrap();
+    let mut peeked = vec![0; bytes.len()];
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while near.peek(&mut peeked).unwrap() < bytes.len() {
+        assert!(Instant::now() < deadline, "not all has arrived");
+    }
+    sockopt::set_socket_linger(&far, Some(Duration::ZERO)).unwrap();
+    drop(far);
+    bench.ring.poll(SharedFd::of(&near), 0, 1);
+    assert!(bench.end(1) & i32::from(libc::POLLHUP) != 0);
+    Some(bench)
+}
+
+#[test]
+fn single_receives_find_all_that_was_sent_before_a_reset_and_the_reset() {
+    let Some(mut bench) = reset_behind_much() else { return };
+    for left in (0..SENT).rev() {
+        bench.ring.receive(slot(0), false, 2);
+        let mut completion = bench.next(2);
+        assert_eq!((completion.result, completion.nonempty), (4096, left > 0));
+        bench.ring.give_back(completion.filled.take().unwrap());
+    }
+    bench.ring.receive(slot(0), false, 2);
+    assert_eq!(bench.end(2), -libc::ECONNRESET);
+    bench.close(0);
+    bench.assert_idle();
+}
+
+/// The kernel may never tell a repeated receive of a reset that came before it had all.
+#[test]
+fn a_repeated_receive_that_is_begun_again_on_an_empty_socket_finds_the_reset() {
+    let Some(mut bench) = reset_behind_much() else { return };
+    let op = bench.ring.receive(slot(0), true, 2);
+    for left in (0..SENT).rev() {
+        let mut completion = bench.next(2);
+        assert_eq!((completion.result, completion.nonempty), (4096, left > 0));
+        assert!(completion.more);
+        bench.ring.give_back(completion.filled.take().unwrap());
+    }
+    bench.ring.cancel(op, Then::Nothing);
+    let first = bench.end(2);
+    if is_cancelled(first) {
+        bench.ring.receive(slot(0), true, 2);
+        assert_eq!(bench.end(2), -libc::ECONNRESET);
+    } else {
+        assert_eq!(first, -libc::ECONNRESET);
     }
     bench.close(0);
     bench.assert_idle();

@@ -45,6 +45,25 @@ struct Retry {
     wait: Duration,
 }
 
+/// The time until the next key of TLS session tickets has passed. The keys themselves are asked
+/// only then: that takes their locks.
+#[derive(Debug, Default)]
+struct NextKey {
+    /// On the worker's clock, nanoseconds; `None` before the keys were asked.
+    passes_ns: Option<u64>,
+}
+
+impl NextKey {
+    /// Returns that time. `forget`: forgets the keys that have passed, and returns it.
+    fn passes_in(&mut self, now_ns: u64, forget: impl FnOnce() -> Duration) -> Duration {
+        let passes_ns = match self.passes_ns.filter(|&passes_ns| now_ns < passes_ns) {
+            Some(passes_ns) => passes_ns,
+            None => *self.passes_ns.insert(now_ns.saturating_add(forget().as_nanos() as u64)),
+        };
+        Duration::from_nanos(passes_ns - now_ns)
+    }
+}
+
 /// A process that serves connections.
 struct Child {
     worker: GroupWorker,
@@ -57,6 +76,7 @@ struct Child {
     memory_calls: u64,
     /// Time at which certificates that could not be read are tried again.
     retry: Option<Retry>,
+    next_key: NextKey,
     log: Option<LogWriter>,
     /// Compresses files for this child, and ends with it.
     _compressor: Option<CompressorThread>,
@@ -77,7 +97,7 @@ pub(super) fn serve(
     let mut child = Child::new(config, sockets, channel, publisher)?;
     child.worker.core.context.clients = clients;
     // The sockets may not listen yet, and the server may not come to serve.
-    latch.wait();
+    latch.wait_as_last();
     child.run();
     if let Some(log) = child.log.take() {
         // The worker's log buffer holds a sender, which keeps the writer running.
@@ -124,6 +144,7 @@ impl Child {
             command,
             memory_calls: 0,
             retry,
+            next_key: NextKey::default(),
             log,
             _compressor: compressor,
         })
@@ -241,6 +262,9 @@ impl Child {
         if command.memory_calls > self.command.memory_calls {
             self.worker.core.context.memory.note_called();
         }
+        if command.is_relieved && !self.command.is_relieved {
+            self.listeners.look_at_all();
+        }
         self.command = command;
     }
 
@@ -276,9 +300,10 @@ impl Child {
 
     /// Forgets the keys of TLS session tickets that have passed. Returns the time until the next
     /// one has.
-    fn keys_pass_in(&self) -> Option<Duration> {
-        let tls = self.worker.core.context.config.tls.as_ref();
-        tls.map(|tls| tls.forget_passed_keys())
+    fn keys_pass_in(&mut self) -> Option<Duration> {
+        let context = &self.worker.core.context;
+        let tls = context.config.tls.as_ref()?;
+        Some(self.next_key.passes_in(context.now_ns(), || tls.forget_passed_keys()))
     }
 
     fn send_reports(&self) {
@@ -297,4 +322,22 @@ fn next_attempt(config: &Config, last: Option<Retry>) -> Option<Retry> {
         let wait = last.map_or(RETRY_MIN, |last| (2 * last.wait).min(RETRY_MAX));
         Retry { at: Instant::now() + wait, wait }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_of_tickets_are_asked_only_when_one_has_passed() {
+        let (mut next_key, mut asked) = (NextKey::default(), 0);
+        let passes_in = [0, 1, 99, 100, 101, 350, 360].map(|now_ns| {
+            let forget = || {
+                asked += 1;
+                Duration::from_nanos(100)
+            };
+            next_key.passes_in(now_ns, forget).as_nanos()
+        });
+        assert_eq!((passes_in, asked), ([100, 99, 1, 100, 99, 100, 90], 3));
+    }
 }

@@ -21,6 +21,8 @@ const SHARED: EventFlags = EventFlags::IN.union(EventFlags::EXCLUSIVE);
 pub(super) struct SharedListenerPoll {
     epoll: OwnedFd,
     events: Vec<Event>,
+    /// True if the next wait is to report each listener, and not to sleep.
+    looks_at_all: bool,
     pub(super) result: PollResult,
 }
 
@@ -36,7 +38,13 @@ impl SharedListenerPoll {
             epoll::add(epoll.as_fd(), listener.fd(), index, SHARED)?;
         }
         let events = Vec::with_capacity(1 + worker.core.listeners.len());
-        Ok(Self { epoll, events, result: PollResult::default() })
+        Ok(Self { epoll, events, looks_at_all: false, result: PollResult::default() })
+    }
+
+    /// Has each listener tried once though nothing wakes this child: a connection may have woken a
+    /// predecessor instead, which has left it in the queue.
+    pub(super) fn look_at_all(&mut self) {
+        self.looks_at_all = true;
     }
 
     /// Waits until a listener is ready or the channel has a message; returns whether the channel
@@ -49,16 +57,18 @@ impl SharedListenerPoll {
     ) -> bool {
         self.result.listeners.clear();
         if worker.core.listeners.iter().any(|listener| listener.watched) {
-            return self.wait_for_all(worker.model.undrained, timeout);
+            return self.wait_for_all(worker, timeout);
         }
         let mut fds = [PollFd { fd: channel.as_raw_fd(), events: POLLIN, revents: 0 }];
         self.result.wait(false, timeout, |timeout| poll(&mut fds, timeout));
         fds[0].revents != 0
     }
 
-    fn wait_for_all(&mut self, polls_first: bool, timeout: Option<Duration>) -> bool {
+    fn wait_for_all(&mut self, worker: &GroupWorker, timeout: Option<Duration>) -> bool {
+        let looks_at_all = std::mem::take(&mut self.looks_at_all);
+        let timeout = if looks_at_all { Some(Duration::ZERO) } else { timeout };
         let (epoll, events) = (self.epoll.as_fd(), &mut self.events);
-        self.result.wait(polls_first, timeout, |timeout| {
+        self.result.wait(worker.model.undrained, timeout, |timeout| {
             if epoll::wait(epoll, events, timeout).is_err() {
                 // Lack of memory, which passes.
                 std::thread::sleep(Duration::from_millis(10));
@@ -68,6 +78,9 @@ impl SharedListenerPoll {
         let woken = self.events.iter().map(|event| event.data.u64());
         let ready = woken.filter_map(|index| usize::try_from(index).ok());
         self.result.listeners.extend(ready.filter(|&index| index as u64 != CHANNEL));
+        if looks_at_all {
+            self.result.listeners = (0..worker.core.listeners.len()).collect();
+        }
         self.events.iter().any(|event| event.data.u64() == CHANNEL)
     }
 }

@@ -23,6 +23,8 @@ pub(super) struct Command {
     pub reopens: u64,
     /// Number of calls to give memory back.
     pub memory_calls: u64,
+    /// True once a predecessor has closed its listening sockets.
+    pub is_relieved: bool,
 }
 
 /// A message from a process to its parent.
@@ -40,18 +42,25 @@ pub(super) enum Message {
 
 impl Command {
     /// The initial command: serve.
-    pub(super) const FIRST: Self =
-        Self { phase: Phase::Run, report_request: 0, reopens: 0, memory_calls: 0 };
+    pub(super) const FIRST: Self = Self {
+        phase: Phase::Run,
+        report_request: 0,
+        reopens: 0,
+        memory_calls: 0,
+        is_relieved: false,
+    };
 
     pub(super) fn to_bytes(self) -> Vec<u8> {
-        let Self { phase, report_request, reopens, memory_calls } = self;
-        bytes([phase as u64, report_request, reopens, memory_calls].into_iter())
+        let Self { phase, report_request, reopens, memory_calls, is_relieved } = self;
+        let relieved = u64::from(is_relieved);
+        bytes([phase as u64, report_request, reopens, memory_calls, relieved].into_iter())
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let [phase, report_request, reopens, memory_calls] = numbers(bytes).try_into().ok()?;
+        let numbers: [u64; 5] = numbers(bytes).try_into().ok()?;
+        let [phase, report_request, reopens, memory_calls, relieved] = numbers;
         let phase = Phase::of(u8::try_from(phase).ok()?);
-        Some(Self { phase, report_request, reopens, memory_calls })
+        Some(Self { phase, report_request, reopens, memory_calls, is_relieved: relieved != 0 })
     }
 }
 
@@ -126,7 +135,13 @@ mod tests {
     #[test]
     fn a_command_arrives_unchanged() {
         for phase in [Phase::Run, Phase::HandOver, Phase::Drain, Phase::Stop] {
-            let command = Command { phase, report_request: u64::MAX, reopens: 7, memory_calls: 3 };
+            let command = Command {
+                phase,
+                report_request: u64::MAX,
+                reopens: 7,
+                memory_calls: 3,
+                is_relieved: true,
+            };
             assert_eq!(Command::from_bytes(&command.to_bytes()), Some(command));
         }
         assert_eq!(Command::from_bytes(b"short"), None);

@@ -152,6 +152,7 @@ impl MasterHandle {
             report_request: control.report_request(),
             reopens: control.reopens(),
             memory_calls: memory.calls(),
+            is_relieved: sent.is_relieved || control.take_relief(),
         };
         // A master always receives. Its death is noticed by a closed channel.
         if command != *sent && fork::send(self.channel.as_fd(), &command.to_bytes(), true).is_ok() {

@@ -9,6 +9,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use weir_accept::{AcceptPhase, Decision, Inspect, Limit, Order};
 use weir_dispatch::readiness::Token;
@@ -31,6 +32,9 @@ use crate::worker::listener::Listener;
 /// Maximum number of accepts in a chain; if the policy allows more, another chain of the same phase
 /// follows.
 const CHAIN_MAX: u64 = 64;
+
+/// Length of one wait for the end of an operation at a listener that is closed.
+const END_WAIT: Duration = Duration::from_millis(20);
 
 /// Returns whether a phase takes every connection in order of arrival. (Its time limit is checked
 /// between chains: an accept by the kernel takes a microsecond, and no connection is served
@@ -60,18 +64,57 @@ fn has_room_for_queues(core: &LoopCore<RingConnection>) -> bool {
     core.table.free() >= queue_max.saturating_mul(core.listeners.len())
 }
 
+/// Number of slots promised to connections that have not come.
+fn promised(core: &LoopCore<RingConnection>) -> usize {
+    core.table.taken() - core.table.open_count()
+}
+
+/// Returns whether multishot accepts are to be used.
+fn takes_many(core: &LoopCore<RingConnection>) -> bool {
+    let config = &core.context.config;
+    let strategy = &config.strategy;
+    strategy.accept_limit == Limit::Inf
+        && strategy.accept_policy == weir_accept::PolicyName::Limit
+        && !must_know_peers(&core.context)
+        && core.listeners.iter().all(|listener| is_plain(&listener.decision, config))
+        && has_room_for_queues(core)
+}
+
 impl RingWorker {
     /// Starts an operation at each watched listener that has none under way.
     pub(super) fn start_accepts(&mut self) {
+        let takes_many = takes_many(&self.core);
+        if self.end_others(takes_many) {
+            return;
+        }
         for index in 0..self.core.listeners.len() {
             let is_busy = self.model.accept_ops.get(index).is_none_or(ListenerAccepts::is_busy);
             if !is_busy && self.core.listeners[index].watched {
-                self.start_accept(index);
+                self.start_accept(index, takes_many);
             }
         }
     }
 
-    fn start_accept(&mut self, index: usize) {
+    /// Ends the waiting accepts of the other kind: multishot ones are used at all listeners, or at
+    /// none. Returns whether some of them have not ended. The slot that the kernel chooses for a
+    /// multishot accept may be one that another listener's accept was promised, and one of the two
+    /// connections would be lost.
+    fn end_others(&mut self, takes_many: bool) -> bool {
+        let mut is_left = takes_many && promised(&self.core) > 0;
+        for index in 0..self.model.accept_ops.len() {
+            let Some(ops) = self.model.accept_ops.get(index) else { break };
+            if ops.waiting.is_none() || ops.is_many == takes_many {
+                continue;
+            }
+            is_left |= ops.is_many;
+            if !ops.is_cancelled {
+                self.cancel_accept(index);
+            }
+        }
+        is_left
+    }
+
+    fn start_accept(&mut self, index: usize, takes_many: bool) {
         let core = &mut self.core;
         let Ring { ring, accept_ops, .. } = &mut self.model;
         let (listener, Some(ops)) = (&core.listeners[index], accept_ops.get_mut(index)) else {
@@ -79,47 +122,97 @@ impl RingWorker {
         };
         let generation = index as u32;
         let data = |kind, slot| Data::of(kind, Token { slot, generation });
-        ops.is_many = false;
-        // Without a free slot nothing can be accepted; room is made when a connection arrives.
-        ops.waiting =
-            if !is_plain(&listener.decision, &core.context.config) || core.table.free() == 0 {
-                Some(ring.poll(listener.shared_fd(), POLLIN as u32, data(Kind::ListenerReady, 0)))
-            } else if core.context.config.strategy.accept_limit == Limit::Inf
-                && core.context.config.strategy.accept_policy == weir_accept::PolicyName::Limit
-                && !must_know_peers(&core.context)
-                && has_room_for_queues(core)
-            {
-                ops.is_many = true;
-                Some(ring.accept_many(listener.shared_fd(), data(Kind::AcceptMany, 0)))
-            } else if let Some(token) = core.table.promise() {
-                let slot = token.slot - core.table.reserved();
-                let data = data(Kind::Accept, token.slot);
-                let wait =
-                    if ops.was_drained { AcceptWait::PollFirst } else { AcceptWait::AfterAttempt };
-                let target = AcceptTarget::Slot(slot);
-                let op = ring.accept(listener.shared_fd(), target, wait, Then::OnSuccess, data);
-                let data = Data::of(Kind::Receive, token);
-                ops.receive = Some(ring.receive(Handle::Slot(slot), false, data));
-                Some(op)
-            } else {
-                None
-            };
+        ops.end_wait();
+        // Without a free slot nothing can be accepted; room is made when a connection arrives. Nor
+        // is the last slot promised to one listener of several, to which none may come.
+        let has_slot_for_each = core.table.free() + promised(core) >= core.listeners.len();
+        let may_promise = core.table.free() > 0 && has_slot_for_each;
+        ops.waiting = if !is_plain(&listener.decision, &core.context.config) || !may_promise {
+            Some(ring.poll(listener.shared_fd(), POLLIN as u32, data(Kind::ListenerReady, 0)))
+        } else if takes_many {
+            ops.is_many = true;
+            Some(ring.accept_many(listener.shared_fd(), data(Kind::AcceptMany, 0)))
+        } else if let Some(token) = core.table.promise() {
+            let slot = token.slot - core.table.reserved();
+            let data = data(Kind::Accept, token.slot);
+            let wait =
+                if ops.was_drained { AcceptWait::PollFirst } else { AcceptWait::AfterAttempt };
+            let target = AcceptTarget::Slot(slot);
+            let op = ring.accept(listener.shared_fd(), target, wait, Then::OnSuccess, data);
+            let data = Data::of(Kind::Receive, token);
+            ops.receive = Some(ring.receive(Handle::Slot(slot), false, data));
+            Some(op)
+        } else {
+            None
+        };
     }
 
     /// Cancels the operation that waits at a listener. It may still bring a connection.
     pub(super) fn cancel_accept(&mut self, index: usize) {
-        if let Some(op) = self.model.accept_ops.get(index).and_then(|ops| ops.waiting) {
+        if let Some(ops) = self.model.accept_ops.get_mut(index)
+            && let Some(op) = ops.waiting
+        {
+            ops.is_cancelled = true;
             self.model.ring.cancel(op, Then::Nothing);
         }
     }
 
-    /// Cancels the operation that waits at a listener, and closes the listener: while the operation
-    /// holds it, connects would still succeed. What has completed meanwhile is left to the next
-    /// iteration: the first bytes of a connection come after the accept-phase that brings it.
+    /// Ends multishot accepts before a drain, which accepts by calls what is left in the queues:
+    /// the kernel may have chosen the slot that such a connection would get.
+    pub(super) fn end_many_before_drain(&mut self) {
+        if !self.accepts_many() {
+            return;
+        }
+        for index in 0..self.model.accept_ops.len() {
+            self.end_waiting(index);
+        }
+        self.sort();
+        while let Some(completion) = self.model.arrived.pop_front() {
+            self.handle_arrival(&completion);
+        }
+        self.end_phases();
+    }
+
+    /// Returns whether a multishot accept is under way.
+    pub(super) fn accepts_many(&self) -> bool {
+        self.model.accept_ops.iter().any(|ops| ops.is_many)
+    }
+
+    /// Ends the operation that waits at a listener, and closes the listener: while the operation
+    /// holds it, connects would still succeed, and one would wake this loop and not that of a
+    /// successor. What has completed meanwhile is left to the next iteration: the first bytes of a
+    /// connection come after the accept-phase that brings it.
     pub(super) fn cancel_and_close(&mut self, listener: Listener) {
-        self.cancel_accept((listener.token.slot - crate::worker::core::FIRST_LISTENER) as usize);
-        self.hand_over();
+        self.end_waiting((listener.token.slot - crate::worker::core::FIRST_LISTENER) as usize);
         listener.close();
+    }
+
+    /// Cancels the operation that waits at a listener, and waits for its end.
+    fn end_waiting(&mut self, index: usize) {
+        let waits = self.model.accept_ops.get(index).is_some_and(|ops| ops.waiting.is_some());
+        self.cancel_accept(index);
+        self.hand_over();
+        // The kernel turns a limited number of wake-ups into completions at a time. If a wait
+        // brings none, the operation ends later, as the loop goes on.
+        let mut may_end = waits;
+        while may_end && !self.has_wait_ended(index) {
+            let taken = self.model.completions.len();
+            if let Err(error) = self.model.ring.wait(Some(END_WAIT)) {
+                self.handle_ring_error(&error);
+            }
+            self.model.ring.take(&mut self.model.completions);
+            may_end = self.model.completions.len() > taken;
+        }
+    }
+
+    /// Returns whether the end of the operation that waits at a listener is among the completions
+    /// that were not sorted yet.
+    fn has_wait_ended(&self, index: usize) -> bool {
+        self.model.completions.iter().any(|completion| {
+            let is_arrival = Data::kind_of(completion.data).is_some_and(Kind::is_arrival);
+            let owner = Data::owner(completion.data).generation;
+            is_arrival && !completion.more && owner as usize == index
+        })
     }
 
     /// Handles a completion at a listener.
@@ -143,7 +236,7 @@ impl RingWorker {
 
     fn clear_wait(&mut self, index: usize) {
         if let Some(ops) = self.model.accept_ops.get_mut(index) {
-            ops.waiting = None;
+            ops.end_wait();
         }
     }
 
@@ -152,7 +245,7 @@ impl RingWorker {
         let Some(ops) = self.model.accept_ops.get_mut(index) else { return };
         let is_first = ops.chain == 0;
         if is_first {
-            ops.waiting = None;
+            ops.end_wait();
         } else {
             ops.chain -= 1;
         }
@@ -290,16 +383,14 @@ impl RingWorker {
         }
     }
 
-    /// Ends the accept-phases of multishot accepts, which last as long as an iteration, and these
-    /// accepts themselves while there may be too few slots for what they bring.
+    /// Ends the accept-phases of multishot accepts, which last as long as an iteration.
     pub(super) fn end_phases(&mut self) {
-        let ends_many = !has_room_for_queues(&self.core);
+        // Ahead of what the work-phase submits: meanwhile the kernel accepts on, into slots that
+        // may be the last.
+        if !takes_many(&self.core) {
+            self.end_others(false);
+        }
         for index in 0..self.core.listeners.len() {
-            if let Some(ops) = self.model.accept_ops.get_mut(index).filter(|_| ends_many)
-                && std::mem::take(&mut ops.is_many)
-            {
-                self.cancel_accept(index);
-            }
             let Some(ops) = self.model.accept_ops.get_mut(index).filter(|ops| ops.chain == 0)
             else {
                 continue;

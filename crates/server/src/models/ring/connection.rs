@@ -19,7 +19,7 @@ use crate::http::connection::Connection;
 use crate::http::connection_io::ConnectionIo;
 use crate::http::forward_io::ClientIo;
 use crate::http::send::SendOutcome;
-use crate::upstream::ring_io;
+use crate::upstream::ring_io::{self, ReceiveRun};
 
 /// A connection and its operations under way.
 #[derive(Debug)]
@@ -29,8 +29,10 @@ pub(crate) struct RingConnection {
     pub fd: Option<OwnedFd>,
     /// The receive under way.
     pub receive: Option<Op>,
-    /// True if the receive was cancelled because too much input is unread.
-    pub is_full: bool,
+    /// True if the receive was cancelled, and may be begun again.
+    pub is_cancelled: bool,
+    /// The course of the receive.
+    pub run: ReceiveRun,
     /// Result that ended the input before it was wanted: 0, or a negative errno.
     pub ended: Option<i32>,
     /// The output operation in progress; there is at most one.
@@ -124,7 +126,8 @@ impl RingConnection {
             conn: Connection::new(peer, false, context),
             fd: None,
             receive: None,
-            is_full: false,
+            is_cancelled: false,
+            run: ReceiveRun::default(),
             ended: None,
             send: None,
             closes_in_chain: false,

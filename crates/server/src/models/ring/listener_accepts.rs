@@ -8,8 +8,10 @@ use weir_sys::ring::server::Op;
 pub(super) struct ListenerAccepts {
     /// The operation that waits for connections.
     pub(super) waiting: Option<Op>,
-    /// True if it is a multishot accept that has not been told to end.
+    /// True if it is a multishot accept.
     pub(super) is_many: bool,
+    /// True if it was told to end.
+    pub(super) is_cancelled: bool,
     /// First receive of the connection that the waiting accept will bring.
     pub(super) receive: Option<Op>,
     /// Accepts of the chain that have not ended.
@@ -23,6 +25,12 @@ pub(super) struct ListenerAccepts {
 }
 
 impl ListenerAccepts {
+    /// Records that the operation that waited has ended.
+    pub(super) fn end_wait(&mut self) {
+        self.waiting = None;
+        (self.is_many, self.is_cancelled) = (false, false);
+    }
+
     /// Returns whether its operations may still bring connections.
     pub(super) fn is_busy(&self) -> bool {
         self.waiting.is_some() || self.is_chained()

@@ -202,6 +202,16 @@ impl Model for Ring {
         error.raw_os_error() != Some(EMFILE)
     }
 
+    fn before_drain(worker: &mut Worker<Self>) {
+        worker.end_many_before_drain();
+    }
+
+    /// Returns whether calls may accept connections. While multishot accepts do, the kernel chooses
+    /// the slots.
+    fn takes_more(worker: &Worker<Self>) -> bool {
+        !worker.accepts_many()
+    }
+
     fn watch_listener(worker: &mut Worker<Self>, index: usize, wanted: bool) -> io::Result<()> {
         if !wanted {
             worker.cancel_accept(index);

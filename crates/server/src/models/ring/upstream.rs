@@ -4,8 +4,8 @@
 use weir_dispatch::readiness::Token;
 use weir_sys::poll::POLLOUT;
 use weir_sys::ring::server::{
-    Completion, ECANCELED, Handle, ReceivedBuffer, Returned, SendBuffer, SendOptions, ServerRing,
-    Then,
+    Completion, ECANCELED, ECONNRESET, Handle, ReceivedBuffer, Returned, SendBuffer, SendOptions,
+    ServerRing, Then,
 };
 use weir_sys::{client, is_exhaustion};
 
@@ -56,7 +56,11 @@ impl RingWorker {
         match kind {
             Kind::UpstreamConnect => connected(socket),
             Kind::UpstreamReceive => match received(socket, &completion, bytes) {
-                Received::Something => {}
+                Received::Something => {
+                    if socket.ring.as_ref().is_some_and(|ring| ring.wants_cancelled()) {
+                        upstreams.sockets.change(token.slot);
+                    }
+                }
                 Received::Nothing => {
                     upstreams.sockets.change(token.slot);
                     return;
@@ -68,11 +72,11 @@ impl RingWorker {
                 }
             },
             _ => {
-                let has_failed = completion.result < 0;
-                if !sent(socket, completion) {
-                    if has_failed {
-                        upstreams.sockets.change(token.slot);
-                    }
+                let is_awaited = sent(socket, completion);
+                if socket.has_failed() {
+                    upstreams.sockets.change(token.slot);
+                }
+                if !is_awaited {
                     return;
                 }
             }
@@ -137,10 +141,8 @@ fn begin_ops(ring: &mut ServerRing, socket: &mut UpstreamSocket, token: Token) -
     }
     match io.receive {
         None if io.wants_input() => {
-            io.is_cancelled = false;
-            io.receives_many = io.may_receive_many();
-            let data = Data::of(Kind::UpstreamReceive, token);
-            io.receive = Some(ring.receive(handle, io.receives_many, data));
+            let (many, data) = (io.begin_receive(), Data::of(Kind::UpstreamReceive, token));
+            io.receive = Some(ring.receive(handle, many, data));
         }
         Some(op) if io.wants_cancelled() && !io.is_cancelled => {
             io.is_cancelled = true;
@@ -175,7 +177,12 @@ fn received(socket: &mut UpstreamSocket, completion: &Completion, bytes: &[u8]) 
         ring.receive = None;
     }
     match completion.result {
-        1.. => ring.push(bytes),
+        1.. => {
+            ring.push(bytes);
+            if completion.more {
+                ring.note_more(completion.nonempty);
+            }
+        }
         result if result == -ECANCELED => return Received::Nothing,
         result if is_exhaustion(&std::io::Error::from_raw_os_error(-result)) => {
             return Received::Starved;
@@ -185,7 +192,8 @@ fn received(socket: &mut UpstreamSocket, completion: &Completion, bytes: &[u8]) 
     Received::Something
 }
 
-/// Records the end of a send; returns whether more is to be written.
+/// Records the end of a send; returns whether more is to be written. If a reset came behind a part
+/// of it, the kernel tells of the part alone, which is taken for one.
 fn sent(socket: &mut UpstreamSocket, completion: Completion) -> bool {
     let is_in_use = socket.is_in_use();
     let Some(ring) = &mut socket.ring else { return false };
@@ -193,7 +201,10 @@ fn sent(socket: &mut UpstreamSocket, completion: Completion) -> bool {
         Returned::Buffer(SendBuffer::Bytes(bytes)) => bytes,
         _ => Vec::new(),
     };
-    let errno = (completion.result < 0).then_some(-completion.result);
+    let errno = match usize::try_from(completion.result) {
+        Ok(bytes) => (bytes < buffer.len()).then_some(ECONNRESET),
+        Err(_) => Some(-completion.result),
+    };
     ring.sent(errno, buffer, is_in_use);
     std::mem::take(&mut socket.blocked[1]) && is_in_use
 }

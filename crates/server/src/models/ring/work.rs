@@ -10,7 +10,7 @@ use super::user_data::{Data, Kind};
 use crate::context::close_reason::CloseReason;
 use crate::http::connection::Action;
 use crate::http::forward_io;
-use crate::upstream::ring_io;
+use crate::upstream::ring_io::{self, ReceiveRun};
 
 /// Maximum number of unread bytes of input kept by a connection; beyond it, receiving stops for the
 /// time being.
@@ -76,6 +76,19 @@ impl RingWorker {
         let Some(conn) = self.core.table.conn(token.slot) else { return };
         if !completion.more {
             conn.receive = None;
+        } else if completion.result > 0 && conn.run.note(completion.nonempty) {
+            self.cancel_receive(token.slot);
+        }
+    }
+
+    /// Cancels a receive that may be begun again when it has ended.
+    fn cancel_receive(&mut self, slot: u32) {
+        let Some(conn) = self.core.table.conn(slot).filter(|conn| !conn.is_cancelled) else {
+            return;
+        };
+        if let Some(op) = conn.receive {
+            conn.is_cancelled = true;
+            self.model.ring.cancel(op, Then::Nothing);
         }
     }
 
@@ -91,7 +104,7 @@ impl RingWorker {
         }
         let action = conn.action();
         if result == -ECANCELED {
-            // Cancelled because too much was unread; it may have been read since.
+            // Cancelled to be begun again, or because too much was unread: it may be read by now.
             return match action {
                 Action::Read | Action::Discard => self.receive(slot),
                 Action::Forward => self.follow(slot, action),
@@ -130,13 +143,8 @@ impl RingWorker {
 
     /// Cancels the receive of a client that sends requests faster than it reads replies.
     fn bound_input(&mut self, slot: u32) {
-        let Some(conn) = self.core.table.conn(slot) else { return };
-        if conn.unread() > KEPT_BYTES_MAX
-            && !conn.is_full
-            && let Some(op) = conn.receive
-        {
-            conn.is_full = true;
-            self.model.ring.cancel(op, Then::Nothing);
+        if self.core.table.conn(slot).is_some_and(|conn| conn.unread() > KEPT_BYTES_MAX) {
+            self.cancel_receive(slot);
         }
     }
 
@@ -231,13 +239,15 @@ impl RingWorker {
 
     /// Begins a receive for a connection that has none: a single one before the client's first
     /// bytes, a multishot one afterwards. Many connections end after one request, and a multishot
-    /// receive would have to be cancelled.
+    /// receive would have to be cancelled. None begins behind a chain that ends in the close of the
+    /// slot: it would keep the socket open.
     pub(super) fn receive(&mut self, slot: u32) {
         let data = Data::of(Kind::Receive, self.core.table.token(slot));
         let ring_slot = self.ring_slot(slot);
         let Some(conn) = self.core.table.conn(slot) else { return };
-        if conn.receive.is_none() && conn.ended.is_none() {
-            conn.is_full = false;
+        if conn.receive.is_none() && conn.ended.is_none() && !conn.closes_in_chain {
+            conn.is_cancelled = false;
+            conn.run = ReceiveRun::default();
             let many = conn.has_received_bytes();
             conn.receive = Some(self.model.ring.receive(Handle::Slot(ring_slot), many, data));
         }

@@ -39,6 +39,8 @@ impl ThreadSpawner {
             .spawn(move || {
                 heap::settle_at_end();
                 let _stack = MappedCharge::of(Part::Stacks, STACK_BYTES_USED);
+                // A thread of a pool may wait for its first connection for ever.
+                heap::settle();
                 shared.with_lock(|worker| worker.join_thread(id));
                 work(&shared, id);
                 shared.with_lock(|worker| {

@@ -303,6 +303,9 @@ impl Drop for ServerRing {
 /// Errno of an operation that was cancelled or followed a failed one in its chain.
 pub const ECANCELED: i32 = libc::ECANCELED;
 
+/// Errno of a send or a receive on a connection that the peer has reset: send(2), recv(2).
+pub const ECONNRESET: i32 = libc::ECONNRESET;
+
 /// Errno of an accept for which the process has no descriptor left: accept4(2).
 pub const EMFILE: i32 = libc::EMFILE;
 

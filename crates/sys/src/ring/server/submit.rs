@@ -128,7 +128,9 @@ impl ServerRing {
     /// queued.
     ///
     /// Cancel a waiting accept before closing its listener: until then, connects continue to
-    /// succeed.
+    /// succeed. The kernel wakes one of the accepts, and of those that wait with EPOLLEXCLUSIVE,
+    /// that wait for a connection. If that is an accept which is cancelled before it has run, the
+    /// connection stays in the queue and the others sleep on: they must wait anew to find it.
     ///
     /// Errors of the completion: EAGAIN, ECONNABORTED, EMFILE, ENFILE, ENOBUFS, ENOMEM: accept4(2).
     /// EINVAL, ENXIO when the slot does not exist.
