@@ -23,6 +23,7 @@ use weir_tls::Acceptor;
 use crate::architecture;
 use crate::sites::client::Client;
 use crate::sites::hosts::HostPattern;
+use crate::sites::paths::{PathPattern, plain};
 use crate::sites::ruling::{RuleLines, Ruling};
 use crate::sites::{ErrorPage, Rule, RuleIndex, Sites};
 use crate::strategy::Strategy;
@@ -118,18 +119,16 @@ pub struct HighPriority {
     /// Host; `None` for any.
     pub host: Option<HostPattern>,
     /// Path, with all below it.
-    pub path: String,
+    pub path: PathPattern,
 }
 
 impl HighPriority {
-    /// Returns whether a request for `path` on `host` is for this part of the site.
+    /// Returns whether a request for `path`, in its plain form, on `host` is for this part of the
+    /// site.
     fn has(&self, host: Option<&[u8]>, path: &[u8]) -> bool {
         let is_host =
             self.host.as_ref().is_none_or(|own| host.is_some_and(|host| own.matches(host)));
-        let is_path = path.strip_prefix(self.path.as_bytes()).is_some_and(|rest| {
-            rest.is_empty() || rest.starts_with(b"/") || self.path.ends_with('/')
-        });
-        is_host && is_path
+        is_host && self.path.matches(path)
     }
 }
 
@@ -370,9 +369,22 @@ impl Config {
     /// Returns the class of a request at its upstream.
     #[must_use]
     pub fn class_of(&self, host: Option<&[u8]>, path: &[u8]) -> Class {
-        let is_high = self.high_priority.iter().any(|part| part.has(host, path));
-        if is_high { Class::High } else { Class::Normal }
+        class_of(&self.high_priority, host, path)
     }
+}
+
+/// Returns the class of a request where these parts of the site are of the high one. As for routes,
+/// the way in which a path is written makes no difference; one with `.`, `..` or backslashes may
+/// lead anywhere, and is of the normal class.
+fn class_of(high: &[HighPriority], host: Option<&[u8]>, path: &[u8]) -> Class {
+    if high.is_empty() {
+        return Class::Normal;
+    }
+    let mut room = Vec::new();
+    let plain = plain(path, &mut room);
+    let is_clear = !(plain.has_dots || plain.has_backslashes);
+    let is_high = is_clear && high.iter().any(|part| part.has(host, plain.path));
+    if is_high { Class::High } else { Class::Normal }
 }
 
 /// An operator's error: a message that says what is wrong.
@@ -405,10 +417,41 @@ mod tests {
             (Some("*.b"), "/", (Some("b"), "/"), false),
         ] {
             let host = host.map(|host| HostPattern::parse(host).unwrap());
-            let part = HighPriority { host, path: path.into() };
+            let part = HighPriority { host, path: pattern(path) };
             let (asked_host, asked_path) = asked;
             let found = part.has(asked_host.map(str::as_bytes), asked_path.as_bytes());
             assert_eq!(found, wanted, "{part:?} {asked:?}");
         }
+    }
+
+    fn pattern(path: &str) -> PathPattern {
+        PathPattern::parse(path, false).unwrap()
+    }
+
+    #[test]
+    fn the_way_in_which_a_path_is_written_makes_no_difference_to_its_class() {
+        let of = |high: &str, raw: &str| {
+            let high = [HighPriority { host: None, path: pattern(high) }];
+            class_of(&high, None, raw.as_bytes())
+        };
+        for raw in ["/admin/x", "//admin/x", "/%61dmin/x", "/admin%2fx", "/admin//x", "/%2Fadmin/x"]
+        {
+            assert_eq!(of("/admin", raw), Class::High, "{raw}");
+        }
+        for raw in ["/a/../b", "/a/%2e%2e/b", "/a%2f..%2fb", "/a/.%2E", "/a/..;x/b", "/a/./b"] {
+            assert_eq!(of("/a", raw), Class::Normal, "{raw}");
+        }
+        for raw in ["/adm", "/adminx", "/%2e/admin", "/x/../admin", "/admi%6e%78"] {
+            assert_eq!(of("/admin", raw), Class::Normal, "{raw}");
+        }
+        for raw in ["/admin\\x", "/admin/x\\..\\..\\b", "/admin/%5c..%5c..%5cb"] {
+            assert_eq!(of("/admin", raw), Class::Normal, "{raw}");
+        }
+        for (high, raw) in
+            [("/café", "/caf%C3%A9/x"), ("/caf%C3%A9", "/café"), ("/", "/.well-known")]
+        {
+            assert_eq!(of(high, raw), Class::High, "{high} {raw}");
+        }
+        assert_eq!(class_of(&[], None, b"/"), Class::Normal);
     }
 }

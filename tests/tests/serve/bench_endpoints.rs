@@ -237,6 +237,27 @@ fn no_path_behind_the_prefix_leads_out_of_the_root() {
 }
 
 #[test]
+fn the_prefix_is_no_way_past_a_route() {
+    let root = Root::with_hello();
+    root.write("admin/secret.txt", "secret");
+    let config = root.outside().join("weir.toml");
+    fs::write(&config, "[[route]]\npath = '/admin'\nallow = ['192.0.2.1']\n").unwrap();
+    let server = serve(&root, &["--config", config.to_str().unwrap()]);
+    let mut client = server.connect();
+    assert_eq!(client.get("/admin/secret.txt").status, 403);
+    for target in [
+        "/.weir/burn/0/admin/secret.txt",
+        "/.weir/burn/0//%61dmin/secret.txt",
+        "/.weir/work/2/fixed/1/admin/secret.txt",
+    ] {
+        assert_eq!(client.get(target).status, 400, "{target}");
+    }
+    assert_eq!(client.get("/.weir/burn/0/hello.txt").text(), "hello");
+    assert_eq!(client.get("/.weir/burn?us=0").status, 200);
+    server.stop_cleanly();
+}
+
+#[test]
 fn pipelined_burns_are_answered_in_order() {
     let root = Root::with_hello();
     let server = serve(&root, &[]);

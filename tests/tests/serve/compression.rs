@@ -109,6 +109,11 @@ fn a_form_is_the_same_version_as_its_file(setup: &Setup) {
             assert!(reply.lists("Vary", "Accept-Encoding"));
         }
     }
+    // No weak tag matches in it (RFC 9110 section 13.1.1), so it is about the file itself.
+    let unchanged = format!("If-Match: {plain_tag}");
+    let reply = server.get_with("/a.html", &["Accept-Encoding: gzip", &unchanged]);
+    assert_eq!((reply.status, reply.field("Content-Encoding")), (200, None));
+    assert_eq!(reply.body, file);
 }
 
 fn ranges_are_of_the_file_itself(setup: &Setup) {
@@ -152,16 +157,18 @@ fn what_should_not_be_compressed_is_not(setup: &Setup) {
     root.write("small.html", text(1, 1000));
     root.write("large.html", text(1, 70_000));
     root.write("kept/a.html", &file);
+    root.write("kept-too/a.html", &file);
     root.write("both.html", &file);
     root.write("both.html.gz", "gzipped");
     root.write("control.html", &file);
     let config = root.outside().join("weir.toml");
-    let rules = "[[route]]\npath = '/kept'\ncache-control = 'no-transform, max-age=5'\n";
+    let rules = "[[route]]\npath = '/kept'\ncache-control = 'no-transform, max-age=5'\n\
+                 [[route]]\npath = '/kept-too'\ncache-control = 'No-Transform'\n";
     fs::write(&config, rules).unwrap();
     let config = config.to_str().unwrap();
     let options = ["--workers", "1", "--compress-max", "64k", "--config", config];
     let server = setup.serve(&root, &options);
-    let plain = ["/a.png", "/small.html", "/large.html", "/kept/a.html"];
+    let plain = ["/a.png", "/small.html", "/large.html", "/kept/a.html", "/kept-too/a.html"];
     let look = || {
         for target in plain {
             let reply = accepting(&server, target, "gzip");

@@ -27,6 +27,8 @@ suite! {
     a_client_has_waited_since_it_asked_for_a_place,
     a_place_is_not_kept_for_ever_for_a_client_that_has_gone,
     requests_that_the_server_passes_over_keep_half_of_the_places,
+    validations_that_the_server_passes_over_keep_half_of_the_places,
+    a_reply_whose_client_has_gone_is_awaited_as_long_as_another_waits_for_it,
     a_failure_counts_though_the_client_has_gone,
     a_client_that_leaves_in_the_middle_of_its_reply_has_not_departed,
     a_client_that_ends_its_side_with_its_request_gets_the_reply,
@@ -119,10 +121,9 @@ fn requests_of_the_high_class_are_sent_first(setup: &Setup) {
         reply(b"done")
     });
     let server = proxy(setup, &origin.url(), &["--high-priority", "/pay"]);
-    let mut clients = [server.connect(), server.connect(), server.connect()];
-    for (client, (target, nth)) in
-        clients.iter_mut().zip([("/first", 1), ("/normal", 2), ("/pay/now", 3)])
-    {
+    let mut clients = [(); 4].map(|()| server.connect());
+    let targets = ["/first", "/normal", "/pay/../low", "/%70ay/now"];
+    for ((client, target), nth) in clients.iter_mut().zip(targets).zip(1..) {
         client.send(request("GET", target, &[]));
         until_counted(&server, "upstream_requests", nth);
     }
@@ -131,7 +132,8 @@ fn requests_of_the_high_class_are_sent_first(setup: &Setup) {
         assert_eq!(client.reply().text(), "done");
     }
     let lines: Vec<_> = origin.received().iter().map(|one| one.line().to_owned()).collect();
-    let expected = ["/first", "/pay/now", "/normal"].map(|path| format!("GET {path} HTTP/1.1"));
+    let expected = ["/first", "/%70ay/now", "/normal", "/pay/../low"];
+    let expected = expected.map(|path| format!("GET {path} HTTP/1.1"));
     assert_eq!(lines, expected);
     server.stop_cleanly();
 }
@@ -289,25 +291,28 @@ fn a_place_is_not_kept_for_ever_for_a_client_that_has_gone(setup: &Setup) {
     assert_eq!((&stats["upstream_timeouts"], &stats["upstream_failed"]), (&0.into(), &0.into()));
 }
 
-fn requests_that_the_server_passes_over_keep_half_of_the_places(setup: &Setup) {
+/// Starts an origin that handles its first connections as it is told, and lets the next `count`
+/// hang. Returns it, and how many of these have been closed.
+fn hanging(
+    before: usize,
+    handle: impl Fn(&mut TcpStream) + Send + Sync + 'static,
+    count: usize,
+) -> (ByHand, Arc<AtomicUsize>) {
     let given_up = Arc::new(AtomicUsize::new(0));
-    let at_origin = Arc::clone(&given_up);
-    let origin = ByHand::start(2, move |stream| {
+    let (at_origin, begun) = (Arc::clone(&given_up), AtomicUsize::new(0));
+    let origin = ByHand::start(before + count, move |stream| {
+        if begun.fetch_add(1, Ordering::Relaxed) < before {
+            return handle(stream);
+        }
         let _ = stream.read(&mut [0]);
         at_origin.fetch_add(1, Ordering::Relaxed);
     });
-    let options = ["--workers", "1", "--max-in-flight", "3", "--queue-target", "20s"];
-    let server = setup.proxy(&[&origin.url], &options);
-    let hung = ["/first", "/second"].map(|target| {
-        let mut client = server.connect();
-        client.send(request("GET", target, &[]));
-        client
-    });
-    until("both are sent", || origin.opened() == 2);
-    // A sixteenth of the time for which their places are kept.
-    thread::sleep(Duration::from_secs(1));
-    drop(hung);
-    until_counted(&server, "upstream_departed", 2);
+    (origin, given_up)
+}
+
+/// Asserts that of two requests that an origin lets hang, which have two of three places, one is
+/// given up once others have passed them, and the other is not.
+fn assert_one_is_given_up(server: &Server, given_up: &AtomicUsize) {
     assert_eq!(given_up.load(Ordering::Relaxed), 0, "the server may come to them");
     for _ in 0..3 {
         assert_eq!(server.get("/").text(), "done");
@@ -316,6 +321,98 @@ fn requests_that_the_server_passes_over_keep_half_of_the_places(setup: &Setup) {
     until_within(within, "the oldest is given up", || given_up.load(Ordering::Relaxed) == 1);
     assert_eq!(server.get("/").text(), "done");
     assert_eq!(given_up.load(Ordering::Relaxed), 1);
+}
+
+/// Options under which two requests that hang have more than half of the places.
+const THREE_PLACES: [&str; 6] = ["--workers", "1", "--max-in-flight", "3", "--queue-target", "20s"];
+
+fn requests_that_the_server_passes_over_keep_half_of_the_places(setup: &Setup) {
+    for options in [&[][..], &["--cache", "16M"]] {
+        let (origin, given_up) = hanging(0, |_| {}, 2);
+        let server = setup.proxy(&[&origin.url], &[&THREE_PLACES[..], options].concat());
+        let hung = ["/first", "/second"].map(|target| {
+            let mut client = server.connect();
+            client.send(request("GET", target, &[]));
+            client
+        });
+        until("both are sent", || origin.opened() == 2);
+        // A sixteenth of the time for which their places are kept.
+        thread::sleep(Duration::from_secs(1));
+        drop(hung);
+        until_counted(&server, "upstream_departed", 2);
+        assert_one_is_given_up(&server, &given_up);
+    }
+}
+
+fn validations_that_the_server_passes_over_keep_half_of_the_places(setup: &Setup) {
+    let stale = |stream: &mut TcpStream| {
+        let head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\
+                     Cache-Control: max-age=0, stale-while-revalidate=60\r\n\r\n";
+        let _ = stream.write_all(&[head, &b"stale"[..]].concat());
+    };
+    let (origin, given_up) = hanging(2, stale, 2);
+    let server = setup.proxy(&[&origin.url], &[&THREE_PLACES[..], &["--cache", "16M"]].concat());
+    for count in [2, 4] {
+        for target in ["/first", "/second"] {
+            assert_eq!(server.get(target).text(), "stale");
+        }
+        until("each is asked for", || origin.opened() == count);
+    }
+    assert_one_is_given_up(&server, &given_up);
+}
+
+fn a_reply_whose_client_has_gone_is_awaited_as_long_as_another_waits_for_it(setup: &Setup) {
+    let (origin, gate) = gated_at("GET /first");
+    let server = proxy(setup, &origin.url(), &["--cache", "16M"]);
+    let mut leader = server.connect();
+    leader.send(request("GET", "/first", &[]));
+    until("the first is sent", || origin.received().len() == 1);
+    wait_past_the_end_of_a_request();
+    drop(leader);
+    until_counted(&server, "upstream_departed", 1);
+    let mut follower = server.connect();
+    follower.send(request("GET", "/first", &[]));
+    until_counted(&server, "proxy_cache_collapsed", 1);
+    // For longer than the first would keep its place for a client that has gone.
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(origin.received().len(), 1);
+    gate.open();
+    assert_eq!(follower.reply().text(), "done");
+    server.stop_cleanly();
+}
+
+/// Time alone decides: nothing else happens that the loop would wake for.
+#[test]
+fn a_place_in_excess_of_a_limit_that_has_sunk_is_given_up_in_time() {
+    // By its first limit of 20, half of the places are theirs.
+    const HUNG: usize = 10;
+    let (given_up, begun) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
+    let at_origin = Arc::clone(&given_up);
+    let origin = ByHand::start(HUNG + 1, move |stream| {
+        if begun.fetch_add(1, Ordering::Relaxed) < HUNG {
+            let _ = stream.read(&mut [0]);
+            at_origin.fetch_add(1, Ordering::Relaxed);
+        } else {
+            let _ = stream.write_all(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let options = ["--workers", "1", "--in-flight-policy", "aimd", "--queue-target", "20s"];
+    let server = Server::proxy(WEIR, &[&origin.url], &options);
+    let hung: Vec<_> = (0..HUNG)
+        .map(|nth| {
+            let mut client = server.connect();
+            client.send(request("GET", &format!("/{nth}"), &[]));
+            client
+        })
+        .collect();
+    until("all are sent", || origin.opened() == HUNG);
+    // A sixteenth of the time for which their places are kept otherwise.
+    thread::sleep(Duration::from_secs(1));
+    drop(hung);
+    until_counted(&server, "upstream_departed", HUNG as u64);
+    assert_eq!(server.get("/").status, 500);
+    let within = Duration::from_secs(10);
+    until_within(within, "one is given up", || given_up.load(Ordering::Relaxed) == 1);
 }
 
 fn a_failure_counts_though_the_client_has_gone(setup: &Setup) {

@@ -62,6 +62,47 @@ fn a_client_with_cookies_takes_the_cache_from_none_without() {
 }
 
 #[test]
+fn a_page_for_one_client_s_cookies_is_for_no_other_though_it_says_that_it_is_never_fresh() {
+    for fields in ["Cache-Control: max-age=0\r\nETag: \"v\"\r\n", "Expires: 0\r\nETag: \"v\"\r\n"] {
+        let origin = counting(fields);
+        let server = caching(&origin, &[]);
+        assert_eq!(server.get_with("/", &["Cookie: a=b"]).text(), "reply 0", "{fields}");
+        let stale = ["Cache-Control: max-stale"];
+        assert_eq!(server.get_with("/", &stale).text(), "reply 1", "{fields}");
+        // Without cookies it is anybody's.
+        assert_eq!(server.get_with("/", &stale).text(), "reply 1", "{fields}");
+    }
+}
+
+#[test]
+fn who_waited_for_a_reply_that_was_stale_at_once_is_not_sent_it() {
+    for (asks, texts) in [
+        (["A: a", "A: b"], ["reply 0 ", "reply 1 "]),
+        (["Cookie: a", "Cookie: b"], ["reply 0 a", "reply 1 b"]),
+    ] {
+        let (count, gate) = (AtomicUsize::new(0), Gate::default());
+        let at_origin = gate.clone();
+        let origin = Origin::start(move |received| {
+            at_origin.pass();
+            let nth = count.fetch_add(1, Ordering::Relaxed);
+            let text = format!("reply {nth} {}", received.fields("Cookie").concat());
+            reply_with("Cache-Control: max-age=0\r\nETag: \"v\"\r\n", text.as_bytes())
+        });
+        let server = caching(&origin, &["--workers", "1", "--max-in-flight", "inf"]);
+        let mut leader = server.connect();
+        leader.send(request("GET", "/", &asks[..1]));
+        until("it is at the origin", || !origin.received().is_empty());
+        let mut follower = server.connect();
+        follower.send(request("GET", "/", &asks[1..]));
+        let collapsed = || server.new_report()["total"]["proxy_cache_collapsed"].clone();
+        until("another waits for it", || collapsed() == 1);
+        gate.open();
+        assert_eq!([leader.reply().text(), follower.reply().text()], texts);
+        assert_eq!(origin.received().len(), 2, "{asks:?}");
+    }
+}
+
+#[test]
 fn a_304_to_a_password_takes_the_stored_reply_from_nobody() {
     let origin = Origin::start(|received| {
         if received.fields("if-none-match").is_empty() {

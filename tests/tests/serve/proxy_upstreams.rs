@@ -22,6 +22,7 @@ use weir_tests::{Origin, Root, Server, Setup, request};
 
 use crate::WEIR;
 use crate::admin::{ADMIN, admin, ask, metric};
+use crate::proxy_cache::reply_with;
 
 /// Health checks that come soon.
 const CHECKS: [&str; 6] =
@@ -209,6 +210,28 @@ fn a_server_that_takes_long_for_a_reply_has_a_connection_for_each_request() {
     }
 }
 
+/// The first reply says that it is a quick one.
+#[test]
+fn a_server_that_takes_long_for_a_validation_has_a_connection_for_each_request() {
+    let is_meant = |setup: &&Setup| ["loop", "ring"].contains(&setup.arch.spelling);
+    for setup in forwarders(WEIR).iter().filter(is_meant) {
+        let origin = Origin::start(|received| {
+            if received.fields("If-None-Match").is_empty() {
+                return reply_with("Cache-Control: max-age=0\r\nETag: \"v\"\r\n", b"same");
+            }
+            thread::sleep(Duration::from_millis(20));
+            b"HTTP/1.1 304 Not Modified\r\nETag: \"v\"\r\n\r\n".to_vec()
+        });
+        let options = ["--workers", "1", "--keep-idle", "auto", "--cache", "1M"];
+        let server = setup.proxy(&[&origin.url()], &options);
+        let mut client = server.connect();
+        until("no connection is kept", || {
+            assert_eq!(client.get("/").text(), "same", "{}", setup.name);
+            origin.received().last().is_some_and(|last| last.fields("Connection") == ["close"])
+        });
+    }
+}
+
 /// Starts a server of one process, which serves a connection to its end before it accepts another:
 /// it answers the first request at once and each other one after 20 ms, `count` in all.
 fn one_process(count: usize) -> (SocketAddr, JoinHandle<()>) {
@@ -329,6 +352,60 @@ fn a_connect_that_hangs_after_a_kept_connection_has_ended_costs_no_reply_either(
         assert_eq!(held.reply().text(), "other", "{}", setup.name);
         let stats = server.stop_cleanly().stats()["total"].clone();
         assert_eq!(stats["upstream_repeated"], 2, "{}", setup.name);
+    }
+}
+
+/// Starts a server that passes one check and resets the first other request. From then on a connect
+/// to it hangs for longer than a trial lasts, and then it answers. Returns its address, and what
+/// tells that it was checked.
+fn full_for_a_while() -> (SocketAddr, mpsc::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // Its queue has room for one connection.
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (checked, is_checked) = mpsc::channel();
+    let next = move || {
+        let mut conn = BufReader::new(listener.accept().unwrap().0);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") && conn.read_line(&mut head).unwrap_or(0) > 0 {}
+        (conn.into_inner(), head)
+    };
+    thread::spawn(move || {
+        next().0.write_all(&reply(b"well")).unwrap();
+        checked.send(()).unwrap();
+        let (conn, _) = next();
+        let hang = Duration::from_millis(100);
+        let connect = || TcpStream::connect_timeout(&address, hang).ok();
+        let held: Vec<_> = std::iter::from_fn(connect).collect();
+        sockopt::set_socket_linger(&conn, Some(Duration::ZERO)).unwrap();
+        drop(conn);
+        thread::sleep(Duration::from_millis(1500));
+        drop(held);
+        loop {
+            let (mut conn, head) = next();
+            if !head.is_empty() {
+                let _ = conn.write_all(&reply(b"late"));
+            }
+        }
+    });
+    (address, is_checked)
+}
+
+/// A trial is cut short for the sake of another server, and the only one that is up has none.
+#[test]
+fn a_connect_to_the_only_server_that_is_up_may_take_as_long_as_any() {
+    let is_meant = |setup: &&Setup| ["loop", "ring"].contains(&setup.arch.spelling);
+    for setup in forwarders(WEIR).iter().filter(is_meant) {
+        let absent = Faulty::start(Behaviour::Refuse);
+        let (one, is_checked) = full_for_a_while();
+        let urls = [absent.address(), one].map(|address| format!("http://{address}"));
+        let checked = ["--health-check", "/health", "--health-interval", "1h"];
+        let options = [&checked[..], &["--workers", "1", "--connect-timeout", "1h"]].concat();
+        let server = setup.proxy(&urls.each_ref().map(String::as_str), &options);
+        is_checked.recv().unwrap();
+        until("the other is down", || server.stderr_so_far().contains("is down"));
+        assert_eq!(server.get("/").status, 502, "{}", setup.name);
+        assert_eq!(server.get("/").text(), "late", "{}", setup.name);
     }
 }
 

@@ -427,6 +427,10 @@ fn forwarded_requests_pass_the_same_gate(setup: &Setup) {
     assert_eq!(moved("Destination: /denied/a").status, 403);
     assert_eq!(moved("Destination: http://app.example/private/a").status, 403);
     assert_eq!(moved("Destination: /a/../b").status, 400);
+    assert_eq!(moved("Destination: /a\\..\\denied").status, 400);
+    for target in ["/denied\\a", "/denied%5Ca", "/a/..\\denied/a", "/a\\..\\denied"] {
+        assert_eq!(ask_app("GET", target, &[]).status, 400, "{target}");
+    }
     assert_eq!(moved("Destination: /b").text(), "MOVE /a HTTP/1.1\n");
     assert_eq!(ask_app("GET", "/private/a", &[]).status, 401);
     assert_eq!(ask_app("GET", "/private/a", &[WRONG]).status, 401);

@@ -48,7 +48,8 @@ pub enum Granted<T> {
     /// It is refused.
     Refusal(T, Reason),
     /// It has one no longer: its client has gone, and the server passes it over. It is to be given
-    /// up, and completed as [`Outcome::Abandoned`].
+    /// up, and completed as [`Outcome::Abandoned`]; or, if another waits for its reply, to depart
+    /// anew.
     Recall(T),
 }
 
@@ -138,6 +139,7 @@ impl<T> Admission<T> {
         }
         if self.in_flight < self.policy.limit() && waiting == 0 {
             self.in_flight += 1;
+            self.queue_policy.note_sent_at_once();
             return Arrived::Granted;
         }
         let class = asked.class;
@@ -158,7 +160,8 @@ impl<T> Admission<T> {
         self.departures.add(now_ns, waited_ns, whose)
     }
 
-    /// Records the end of a request whose client had gone; [`Admission::complete`] must follow.
+    /// Records that a request whose client had gone is to lose its place no longer: it ends, and
+    /// [`Admission::complete`] follows; its reply has begun; or it departs anew.
     pub fn end_departure(&mut self, departure: Departure) {
         self.departures.remove(departure);
     }
@@ -252,7 +255,14 @@ impl<T> Admission<T> {
     pub fn due_ns(&mut self) -> Option<u64> {
         let since_ns = self.queues.iter_mut().filter_map(Queue::oldest_ns).min();
         let stale_ns = since_ns.map(|since_ns| since_ns.saturating_add(self.target_ns));
-        stale_ns.into_iter().chain(self.departures.due_ns(self.policy.limit())).min()
+        stale_ns.into_iter().chain(self.recall_ns()).min()
+    }
+
+    /// Returns when a request whose client has gone is to lose its place if nothing ends before. To
+    /// be asked once [`Admission::next`] has returned `None`: the limit may have sunk.
+    #[must_use]
+    pub fn recall_ns(&self) -> Option<u64> {
+        self.departures.due_ns(self.policy.limit())
     }
 
     /// Number of requests that have a place.
@@ -478,6 +488,56 @@ mod tests {
         admission.end_departure(departures[0]);
         admission.complete(2 * MS, 2 * MS, Outcome::Departed);
         assert_eq!((admission.next(900 * MS), admission.in_flight()), (None, 1));
+    }
+
+    #[test]
+    fn a_request_is_to_lose_its_place_once_the_limit_has_sunk_to_less_than_twice_as_many() {
+        let config = UpstreamConfig { policy: "aimd", ..UpstreamConfig::default() };
+        let mut admission = Admission::new(&config);
+        let limit = admission.limit();
+        for whose in 0..limit {
+            admission.arrive(0, Asked::default(), whose);
+        }
+        for whose in 0..limit / 2 {
+            admission.depart(10 * MS, 10 * MS, whose);
+        }
+        assert_eq!((admission.recall_ns(), admission.due_ns()), (None, None));
+        admission.complete(20 * MS, 20 * MS, Outcome::Failed);
+        assert!(admission.limit() < limit);
+        let due_ns = Some(60 * MS);
+        assert_eq!((admission.recall_ns(), admission.due_ns()), (due_ns, due_ns));
+        assert_eq!(admission.next(60 * MS), Some(Granted::Recall(0)));
+        assert_eq!((admission.next(60 * MS), admission.recall_ns()), (None, None));
+    }
+
+    #[test]
+    fn dagor_is_told_of_those_that_are_sent_at_once() {
+        let (limit, queue_policy) = (Limit::Count(1), "dagor");
+        let config = UpstreamConfig { limit, queue_policy, ..UpstreamConfig::default() };
+        let mut admission = Admission::new(&config);
+        let mut users = 0..;
+        let mut arrive = |admission: &mut Admission<u32>, now_ns| {
+            let asked = Asked { user: users.next().unwrap(), ..Asked::default() };
+            admission.arrive(now_ns, asked, 0)
+        };
+        // Every eleventh waits, for 30 ms: less than 3 ms on average.
+        for ms in (0..900).step_by(30) {
+            for _ in 0..9 {
+                assert_eq!(arrive(&mut admission, ms * MS), Arrived::Granted);
+                admission.complete(ms * MS, 0, Outcome::Answered);
+            }
+            assert_eq!(arrive(&mut admission, ms * MS), Arrived::Granted);
+            waits(arrive(&mut admission, ms * MS));
+            let now_ns = (ms + 30) * MS;
+            admission.complete(now_ns, 30 * MS, Outcome::Answered);
+            assert_eq!(admission.next(now_ns), Some(Granted::Place(0)));
+            admission.complete(now_ns, 0, Outcome::Answered);
+        }
+        // A window later, of as many users as there are levels none is refused.
+        for _ in 0..256 {
+            assert_eq!(arrive(&mut admission, 1000 * MS), Arrived::Granted);
+            admission.complete(1000 * MS, 0, Outcome::Answered);
+        }
     }
 
     #[test]

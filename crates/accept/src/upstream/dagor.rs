@@ -31,9 +31,9 @@ pub struct Dagor {
     requests: u32,
     admitted: u32,
     began_ns: u64,
-    /// Sum of the waits of the window, nanoseconds, and their number.
+    /// Sum of the waits of the window, nanoseconds, and the number of all requests sent.
     waited_ns: f64,
-    waits: u32,
+    sent: u32,
 }
 
 impl Dagor {
@@ -47,7 +47,7 @@ impl Dagor {
             admitted: 0,
             began_ns: 0,
             waited_ns: 0.0,
-            waits: 0,
+            sent: 0,
         }
     }
 
@@ -57,7 +57,7 @@ impl Dagor {
     }
 
     fn end_window(&mut self, now_ns: u64) {
-        let is_overloaded = self.waited_ns > OVERLOADED_NS * f64::from(self.waits);
+        let is_overloaded = self.waited_ns > OVERLOADED_NS * f64::from(self.sent);
         let factor = if is_overloaded { LESS } else { MORE };
         let wanted = f64::from(self.admitted) * factor;
         let mut sum = 0.0;
@@ -93,17 +93,51 @@ impl QueuePolicy for Dagor {
         admits
     }
 
+    fn note_sent_at_once(&mut self) {
+        self.sent += 1;
+    }
+
     fn takes_newest(&self, _oldest_waited_ns: u64) -> bool {
         false
     }
 
     fn drops(&mut self, _now_ns: u64, waited_ns: u64) -> bool {
         self.waited_ns += waited_ns as f64;
-        self.waits += 1;
+        self.sent += 1;
         false
     }
 
     fn waiting_max(&self, _in_time: usize) -> usize {
         usize::MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Number of a thousand users that a policy admits after a window in which it admitted all, of
+    /// whom so many were sent at once, and the others after 30 ms.
+    fn admitted_after(at_once: u32) -> usize {
+        let mut dagor = Dagor::new();
+        let admits = |dagor: &mut Dagor, now_ns, user| {
+            dagor.admits(now_ns, Asked { user, ..Asked::default() }, 0)
+        };
+        for user in 0..1000 {
+            assert!(admits(&mut dagor, 0, user));
+            if user < at_once {
+                dagor.note_sent_at_once();
+            } else {
+                assert!(!dagor.drops(0, 30_000_000));
+            }
+        }
+        (0..1000).filter(|&user| admits(&mut dagor, WINDOW_NS, user)).count()
+    }
+
+    #[test]
+    fn the_mean_wait_is_that_of_all_requests_those_sent_at_once_among_them() {
+        assert_eq!(admitted_after(900), 1000);
+        let fewer = admitted_after(100);
+        assert!((900..1000).contains(&fewer), "{fewer}");
     }
 }

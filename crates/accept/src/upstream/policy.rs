@@ -19,8 +19,8 @@ pub enum Outcome {
 /// A request that has left the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// Time from sending it to the end of the reply, or to its beginning if the client had gone,
-    /// nanoseconds.
+    /// Time from sending it to the end of the reply, or to its beginning if the client had gone and
+    /// nobody else is to have it, nanoseconds.
     pub took_ns: u64,
     /// What became of it.
     pub outcome: Outcome,

@@ -29,6 +29,9 @@ pub trait QueuePolicy: Send {
         true
     }
 
+    /// Learns of a request that is sent as soon as it comes, without a wait.
+    fn note_sent_at_once(&mut self) {}
+
     /// Returns whether the newest goes first while the oldest has waited for so long.
     fn takes_newest(&self, oldest_waited_ns: u64) -> bool;
 

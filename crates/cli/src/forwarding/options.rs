@@ -10,6 +10,7 @@ use weir_server::accept::Limit;
 use weir_server::accept::upstream;
 use weir_server::proxy_protocol::Version;
 use weir_server::sites::hosts::HostPattern;
+use weir_server::sites::paths::PathPattern;
 use weir_server::{HighPriority, IpNet, KeepIdle};
 
 use crate::values::{self, OnOff};
@@ -259,7 +260,7 @@ fn high_priority(text: &str) -> Result<HighPriority, String> {
     let (host, path) =
         values::host_and_path(text).ok_or("it begins with a path such as /pay, or HOST/pay")?;
     let host = host.map(HostPattern::parse).transpose()?;
-    Ok(HighPriority { host, path: path.to_owned() })
+    Ok(HighPriority { host, path: PathPattern::parse(path, false)? })
 }
 
 /// Parses a network, or an address.
@@ -309,7 +310,9 @@ mod tests {
         assert_eq!(host("/pay"), Ok(None));
         assert_eq!(host("shop.example./pay"), Ok(pattern("shop.example")));
         assert_eq!(host("*.Shop.example/pay"), Ok(pattern("*.shop.example")));
-        for text in ["pay", "shop.example:8080/pay", "http://shop.example/pay", "*/pay"] {
+        for text in
+            ["pay", "shop.example:8080/pay", "http://shop.example/pay", "*/pay", "/pay/../x"]
+        {
             assert!(host(text).is_err(), "{text}");
         }
     }

@@ -36,12 +36,17 @@ pub(super) fn server(url: &str, options: &UpstreamOptions) -> Result<UpstreamSer
     } else {
         format!("{authority}:{port}").to_socket_addrs()
     };
-    let addresses: Vec<SocketAddr> = resolved.map_err(|error| format!("{url}: {error}"))?.collect();
-    // A name such as localhost has an address of each kind, and most servers listen on IPv4.
-    let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
-    let address = *address.ok_or_else(|| format!("{url}: the host has no address"))?;
+    let resolved = resolved.map_err(|error| format!("{url}: {error}"))?;
+    let address = chosen(resolved).ok_or_else(|| format!("{url}: the host has no address"))?;
     let tls = secure.map(|_| connector(name, options)).transpose()?;
     Ok(UpstreamServer { address: UpstreamAddress::Tcp(address), authority: authority.into(), tls })
+}
+
+/// Chooses the address of a server out of those of its name, which may come in another order each
+/// time: the lowest, so that a reload finds the same configuration. It is one of IPv4 if there are
+/// any: a name such as localhost has an address of each kind, and most servers listen on IPv4.
+fn chosen(addresses: impl Iterator<Item = SocketAddr>) -> Option<SocketAddr> {
+    addresses.min_by_key(|address| (address.is_ipv6(), *address))
 }
 
 /// Prepares TLS with a server of this name or address. A sentence about an option begins with it.
@@ -104,6 +109,24 @@ mod tests {
         {
             assert!(server(bad, &options(&[])).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn of_several_addresses_the_same_is_chosen_in_whatever_order_they_come() {
+        let [first, second, third] = ["192.0.2.1:80", "192.0.2.2:80", "[2001:db8::1]:80"]
+            .map(|it| it.parse::<SocketAddr>().unwrap());
+        for order in [
+            [first, second, third],
+            [first, third, second],
+            [second, first, third],
+            [second, third, first],
+            [third, first, second],
+            [third, second, first],
+        ] {
+            assert_eq!(chosen(order.into_iter()), Some(first), "{order:?}");
+        }
+        assert_eq!(chosen([third].into_iter()), Some(third));
+        assert_eq!(chosen(std::iter::empty()), None);
     }
 
     #[test]

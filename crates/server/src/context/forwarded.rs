@@ -83,7 +83,10 @@ pub(crate) struct Forward {
     pub arrived_ns: u64,
     /// Time at which the place was given, nanoseconds.
     pub placed_ns: u64,
-    /// Time for which it keeps its place though its client has gone; `None` while that is there.
+    /// True if it never had a client: the cache asks for itself.
+    pub is_own: bool,
+    /// Time for which it keeps its place without a client; `None` unless the server was at work for
+    /// it without one.
     pub departure: Option<Departure>,
     /// The cache's part in it.
     pub cache: Option<Box<CachePart>>,
@@ -358,6 +361,7 @@ mod tests {
             client_wait: None,
             arrived_ns: 0,
             placed_ns: 0,
+            is_own: false,
             departure: None,
             cache: None,
         })

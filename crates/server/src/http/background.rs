@@ -7,6 +7,11 @@
 //! leaves keeps its place, and its connection, until the reply begins; but not for much longer than
 //! the client has waited, because a server that holds a request open on purpose may end it when its
 //! connection is closed. How long that is, and how many may do so, the admission decides.
+//!
+//! The same goes where the reply may be stored, and where the cache asks for itself: a part of a
+//! server that hangs would take all places otherwise. While others wait for the reply, the request
+//! does not lose its place for want of a client, but counts again and again as one whose client
+//! leaves now: they may leave, too, and nobody is told when the last one does.
 
 use weir_accept::upstream::{Outcome, Reason};
 use weir_dispatch::readiness::{Interest, Token};
@@ -21,12 +26,20 @@ use crate::context::WorkerContext;
 use crate::context::forwarded::{Background, CachePart, Forward, Place};
 use crate::context::output::Output;
 
+/// Part of the time limit of the first byte, as its divisor, that counts as the wait of a client
+/// where there never was one: the admission then lets the place be kept for as long as that limit
+/// says, and for a quarter of it where nothing ends and too many keep theirs.
+const OWN_WAIT_PART: u64 = 16;
+
 /// Result of moving bytes until nothing moves.
 #[derive(Clone, Copy)]
 enum Progress {
     Waits,
     /// All that is wanted of the reply has arrived.
-    Done,
+    Done {
+        /// True if nobody waited for it any more.
+        has_departed: bool,
+    },
     Failed(Failure),
     /// It keeps its place no longer, though the server may answer yet.
     GivenUp,
@@ -88,10 +101,10 @@ impl Forward {
         if self.place == Place::Unasked {
             // The rest of its content will not come.
             self.give_up(context);
-        } else if !has_returned && self.outlives_client(context) {
-            adopt(self, context);
         } else if self.is_worked_for(context) {
             self.depart(context);
+        } else if !has_returned && self.outlives_client(context) {
+            adopt(self, context);
         } else {
             self.give_up(context);
         }
@@ -103,17 +116,40 @@ impl Forward {
         self.give_up_flight(context);
     }
 
-    /// Has the request go on without a client until the reply begins.
+    /// Has the request go on without a client until the reply begins, or is stored for others.
     fn depart(mut self: Box<Self>, context: &mut WorkerContext) {
-        self.give_up_flight(context);
-        let now_ns = context.now_ns();
-        let waited_ns = now_ns.saturating_sub(self.arrived_ns);
         let token = context.background.vacant();
-        self.departure = context
-            .upstreams
-            .as_mut()
-            .map(|all| all.depart(self.upstream, token, self.serial, waited_ns, now_ns));
+        self.keep_place(token, context);
         adopt_as(token, self, context);
+    }
+
+    /// Has the request keep its place without a client, as if that left now, for as long as the
+    /// admission says.
+    fn keep_place(&mut self, token: Token, context: &mut WorkerContext) {
+        let (upstream, serial, now_ns) = (self.upstream, self.serial, context.now_ns());
+        let first_byte_ns = context.config.upstreams[upstream].timeouts.first_byte_ns;
+        let least_ns = if self.is_own { first_byte_ns.div_ceil(OWN_WAIT_PART) } else { 1 };
+        let waited_ns = now_ns.saturating_sub(self.arrived_ns).max(least_ns);
+        let Some(upstreams) = &mut context.upstreams else { return };
+        if let Some(before) = self.departure.take() {
+            upstreams.end_departure(upstream, before);
+        }
+        self.departure = Some(upstreams.depart(upstream, token, serial, waited_ns, now_ns));
+    }
+
+    /// Has the request lose its place no longer: its reply has begun, and is to be stored.
+    fn keep_to_the_end(&mut self, context: &WorkerContext) {
+        if let (Some(departure), Some(upstreams)) = (&mut self.departure, &context.upstreams)
+            && departure.until_ns < u64::MAX
+        {
+            upstreams.end_departure(self.upstream, *departure);
+            departure.until_ns = u64::MAX;
+        }
+    }
+
+    /// Returns whether its client has gone, and nobody else waits for the reply.
+    pub(super) fn has_departed(&self, context: &WorkerContext) -> bool {
+        self.departure.is_some() && !self.is_own && !self.is_followed(context)
     }
 
     /// Returns whether the server has the whole request, has not begun to reply but for interim
@@ -162,7 +198,7 @@ pub(crate) fn poll(context: &mut WorkerContext) {
                 later_ns if later_ns > context.now_ns() => {
                     context.background.put(token, forward, later_ns);
                 }
-                _ => end(forward, Progress::GivenUp, context),
+                _ => lose_place(token, forward, context),
             },
         }
     }
@@ -171,8 +207,22 @@ pub(crate) fn poll(context: &mut WorkerContext) {
 /// Ends a request that loses its place, if it has not ended since.
 pub(crate) fn recall(token: Token, serial: u64, context: &mut WorkerContext) {
     if let Some(forward) = context.background.take_numbered(token, serial) {
-        end(forward, Progress::GivenUp, context);
+        lose_place(token, forward, context);
     }
+}
+
+/// Ends a request that loses its place, unless others wait for its reply, or that has begun since
+/// and is being stored.
+fn lose_place(token: Token, mut forward: Box<Forward>, context: &mut WorkerContext) {
+    let is_kept = forward.departure.is_some_and(|departure| departure.until_ns == u64::MAX);
+    if !is_kept {
+        if !forward.is_followed(context) {
+            return end(forward, Progress::GivenUp, context);
+        }
+        forward.keep_place(token, context);
+    }
+    let deadline_ns = deadline_ns(&forward, context);
+    context.background.put(token, forward, deadline_ns);
 }
 
 /// Gives up all requests, because the loop ends: the places are for those of other loops.
@@ -188,6 +238,9 @@ fn advance(token: Token, mut forward: Box<Forward>, context: &mut WorkerContext)
     context.give_output(output);
     match progress {
         Progress::Waits => {
+            if forward.departure.is_none() && forward.is_worked_for(context) {
+                forward.keep_place(token, context);
+            }
             let deadline_ns = deadline_ns(&forward, context);
             context.background.put(token, forward, deadline_ns);
         }
@@ -210,6 +263,8 @@ fn drive(forward: &mut Forward, output: &mut Output, context: &mut WorkerContext
         Place::Unasked => return Progress::GivenUp,
         Place::Has | Place::Returned => {}
     }
+    // Others who wait for the reply may have been told of it by its end.
+    let has_departed = forward.has_departed(context);
     // No client holds it back, but it ends where what is stored ends.
     loop {
         let awaited = forward.awaits_first_byte();
@@ -226,7 +281,10 @@ fn drive(forward: &mut Forward, output: &mut Output, context: &mut WorkerContext
         // One whose client has gone may also switch protocols.
         let is_answered = forward.exchange.status() >= 101;
         if forward.exchange.part() == ReplyPart::Done || is_answered && !forward.is_copying() {
-            return Progress::Done;
+            return Progress::Done { has_departed };
+        }
+        if is_answered {
+            forward.keep_to_the_end(context);
         }
         if !moved {
             watch(forward, context);
@@ -246,6 +304,7 @@ fn watch(forward: &Forward, context: &mut WorkerContext) {
 }
 
 fn end(mut forward: Box<Forward>, progress: Progress, context: &mut WorkerContext) {
+    let has_departed = matches!(progress, Progress::Done { has_departed: true });
     match progress {
         Progress::GivenUp => return forward.give_up(context),
         // Not counted: no client is refused anything.
@@ -253,10 +312,10 @@ fn end(mut forward: Box<Forward>, progress: Progress, context: &mut WorkerContex
             forward.release(failure.outcome(), context);
         }
         Progress::Failed(failure) => forward.release_failed(failure, context),
-        Progress::Waits | Progress::Done => {
+        Progress::Waits | Progress::Done { .. } => {
             forward.store_reply(context);
             let outcome = match outcome_of(forward.exchange.status()) {
-                Outcome::Answered if forward.departure.is_some() => Outcome::Departed,
+                Outcome::Answered if has_departed => Outcome::Departed,
                 outcome => outcome,
             };
             forward.release(outcome, context);

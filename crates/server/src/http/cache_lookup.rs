@@ -196,12 +196,12 @@ impl Asked<'_, '_> {
         }
     }
 
-    /// Decides about a stored reply. Who has waited takes what the request that it waited for was
-    /// answered with, though that may have been stale at once, or what is there if that was not
-    /// answered, unless the reply forbids it. If the reply was for another only, what is stored is
-    /// of before it.
+    /// Decides about a stored reply. A client that has waited for a request which was not answered
+    /// takes a stale one, unless that forbids it: the origin is away (RFC 9111 section 4.2.4). What
+    /// was stale when it arrived is validated for each, and if the reply was for another only, what
+    /// is stored is of before it.
     fn reuse(&self, stored: &Stored, unix_ns: u64) -> Reuse {
-        let takes_stale = self.landing.is_some_and(|landing| landing.brought != Brought::Unstored);
+        let takes_stale = self.landing.is_some_and(|landing| landing.brought == Brought::Nothing);
         match reuse(stored, &self.asks.control, unix_ns) {
             Reuse::Validate if takes_stale && stored.replaces_absence(unix_ns) => Reuse::Send,
             decided => decided,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use weir_cache::{Recurrence, Refreshed, Reply, Stored};
+use weir_cache::{Flight, Recurrence, Refreshed, Reply, Stored};
 use weir_content::{Conditions, PreconditionResult, evaluate};
 use weir_http1::forward::{
     ReplyFacts, ReplyPart, depends_on_client, is_left_out, lines, lines_passed_on, via_of_reply,
@@ -12,7 +12,7 @@ use weir_http1::{HeadParser, Limits, Parse};
 
 use super::cache_invalidation::invalidate;
 use super::head_fields::Head;
-use super::response::{self, RequestInfo};
+use super::response::{self, RequestInfo, StoredAnswer};
 use crate::context::WorkerContext;
 use crate::context::forwarded::{CachePart, Copying, Forward, Place, Why};
 use crate::context::memory::MemoryLevel;
@@ -174,16 +174,25 @@ impl Forward {
     /// Returns whether it goes on if its client leaves: others wait for its reply, or it is worth
     /// storing.
     pub(super) fn outlives_client(&self, context: &WorkerContext) -> bool {
-        let Some(part) = &self.cache else { return false };
-        let cache = context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
-        let is_followed = part.flight.as_ref().zip(cache);
-        let leads = part.flight.as_ref().is_some_and(|flight| !flight.is_alone());
-        let is_sent = leads && self.place == Place::Has && self.socket.is_some();
-        let is_arriving = part.copying.is_some() && self.exchange.part() != ReplyPart::Done;
+        let is_sent = self.leads() && self.place == Place::Has && self.socket.is_some();
+        let is_arriving = self.is_copying() && self.exchange.part() != ReplyPart::Done;
         let has_answer = self.exchange.status() >= 200;
-        is_arriving
-            || is_sent && !has_answer
-            || is_followed.is_some_and(|(flight, cache)| cache.is_followed(flight))
+        is_arriving || is_sent && !has_answer || self.is_followed(context)
+    }
+
+    /// Returns whether others that ask the same wait for its reply, or would.
+    pub(super) fn leads(&self) -> bool {
+        self.flight().is_some_and(|flight| !flight.is_alone())
+    }
+
+    /// Returns whether others wait for its reply.
+    pub(super) fn is_followed(&self, context: &WorkerContext) -> bool {
+        let cache = context.upstreams.as_ref().and_then(|upstreams| upstreams.cache());
+        self.flight().zip(cache).is_some_and(|(flight, cache)| cache.is_followed(flight))
+    }
+
+    fn flight(&self) -> Option<&Flight> {
+        self.cache.as_ref()?.flight.as_ref()
     }
 
     /// Returns whether its reply has begun, so that nothing else can be sent instead.
@@ -233,7 +242,8 @@ pub(super) fn answer_forwarded(
     // It was one when it was first read.
     if let Parse::Complete(request) = HeadParser::default().parse(&part.head, &Limits::default()) {
         let close = forward.close || context.is_closing();
-        response::answer_stored(&request, stored, says, close, info, context, out);
+        let answer = StoredAnswer { stored, says, close, logged: forward.logged.take() };
+        response::answer_with_stored(&request, answer, info, context, out);
     }
 }
 

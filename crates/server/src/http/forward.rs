@@ -37,7 +37,7 @@ impl Forward {
         let config = context.config();
         let (target, client) = (&config.upstreams[upstream], client_of(info));
         let request_id = context.request_id(request, info.peer);
-        let logged = context.logged_with_id(request, info.peer, info.client, request_id.clone());
+        let (now_ns, is_own) = (context.now_ns(), background::owns(context.serving));
         let authority = target.servers[0].authority.as_bytes();
         let gathers = gathers(request, target, upstream, context);
         let facts = RequestFacts {
@@ -51,12 +51,11 @@ impl Forward {
             request_id: request_id.as_deref(),
             proxy_protocol: target.proxy_protocol,
             endpoints: info.endpoints,
-            is_own: background::owns(context.serving),
+            is_own,
             is_tls: info.is_tls,
             takes_content_first: gathers,
             is_last: context.upstreams.as_ref().is_some_and(|all| !all.keeps(upstream)),
         };
-        let now_ns = context.now_ns();
         context.counters.upstream_requests.one();
         let mut exchange = Exchange::new(request, head, &facts);
         hold_head(&mut exchange, cache.as_deref_mut(), context);
@@ -76,7 +75,7 @@ impl Forward {
             tried: Vec::new(),
             is_recorded: false,
             answered: Answered::of(request),
-            logged,
+            logged: context.logged_with_id(request, info.peer, info.client, request_id),
             is_end_sent: false,
             close: false,
             moved_ns: now_ns,
@@ -90,6 +89,7 @@ impl Forward {
             client_wait: None,
             arrived_ns: now_ns,
             placed_ns: now_ns,
+            is_own,
             departure: None,
             cache,
         };
@@ -237,7 +237,7 @@ impl Forward {
     /// is under way.
     fn connect_limit_ns(&self, context: &WorkerContext) -> Option<u64> {
         let (slot, upstreams) = self.socket.zip(context.upstreams.as_ref())?;
-        upstreams.connect_limit_ns(slot)
+        upstreams.connect_limit_ns(slot, &self.tried)
     }
 
     /// Begins or ends the time in which the client is waited for, so that one that is slow does not
@@ -302,8 +302,12 @@ impl Forward {
         }
     }
 
-    /// Records how long the server took until its reply began.
-    pub(super) fn note_pace(&self, context: &mut WorkerContext) {
+    /// Records how long the server took until its reply began, if it has begun and was awaited
+    /// until now.
+    pub(super) fn note_pace(&self, was_awaited: bool, context: &mut WorkerContext) {
+        if !was_awaited || self.exchange.status() == 0 {
+            return;
+        }
         let now_ns = context.now_ns();
         let took_ns = now_ns.saturating_sub(self.placed_ns);
         if let (Some(slot), Some(upstreams)) = (self.socket, &mut context.upstreams) {

@@ -497,7 +497,6 @@ trait ForwardingClient: ClientIo {
             return;
         }
         forward.is_recorded = true;
-        forward.note_pace(context);
         if status == 101 || forward.exchange.is_event_stream() {
             // It is open for hours, and no request that the server works at.
             forward.note_success(context);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use weir_http1::{Framing, Method, Request, Status, forward, parse_destination};
 
+use super::bench;
 use super::course::told;
 use super::head_fields::Head;
 use crate::config::Config;
@@ -118,6 +119,14 @@ impl Arriving<'_, '_> {
             Err(status) => return refuse(status),
         };
         let Some(rule) = sites.rule(index) else { return refuse(Status::NOT_FOUND) };
+        // A file behind the prefix of an endpoint for measurements has the rule of its own path.
+        if config.bench_endpoints
+            && rule.served_files().is_some()
+            && let Some(left) = bench::path_left(target.path())
+            && sites.find(host, left, room) != Ok(index)
+        {
+            return refuse(Status::BAD_REQUEST);
+        }
         let needs_fields = rule.cors.is_some() || rule.users.is_some();
         let asks = if needs_fields { Asks::of(self.head) } else { Asks::default() };
         // A page that may read replies may read refusals too.
@@ -366,6 +375,9 @@ mod tests {
             ("http://a/shut", forbidden),
             ("http://a@b/open/b", forbidden),
             ("/open/../shut", malformed),
+            ("/open/..\\shut", malformed),
+            ("/shut\\b", malformed),
+            ("/shut%5cb", malformed),
             ("//a/open", malformed),
             ("shut", malformed),
             ("/open/b\r\nDestination: /open/b", malformed),

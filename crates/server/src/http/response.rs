@@ -254,6 +254,18 @@ fn closes(
     !request.keep_alive || is_last || context.is_closing() || share_used_up
 }
 
+/// An answer with a stored reply of an upstream.
+pub(crate) struct StoredAnswer<'a> {
+    /// The reply.
+    pub stored: &'a Stored,
+    /// What Cache-Status says.
+    pub says: &'static str,
+    /// True if the connection closes after it.
+    pub close: bool,
+    /// Log entry of the request, if there is a log and it was made before.
+    pub logged: Option<LoggedRequest>,
+}
+
 /// Answers a request with a stored reply of its upstream. `says`: what Cache-Status says.
 pub(crate) fn answer_stored(
     request: &Request<'_>,
@@ -264,9 +276,22 @@ pub(crate) fn answer_stored(
     context: &mut WorkerContext,
     out: &mut Output,
 ) {
+    let answer = StoredAnswer { stored, says, close, logged: None };
+    answer_with_stored(request, answer, info, context, out);
+}
+
+/// Answers a request with a stored reply of its upstream.
+pub(crate) fn answer_with_stored(
+    request: &Request<'_>,
+    answer: StoredAnswer<'_>,
+    info: RequestInfo,
+    context: &mut WorkerContext,
+    out: &mut Output,
+) {
+    let StoredAnswer { stored, says, close, logged } = answer;
     let (answered, stored) = (Answered::of(request), Some((stored, says)));
     let mut reply =
-        Reply { request: Some(request), logged: None, answered, info, context, out, close, stored };
+        Reply { request: Some(request), logged, answered, info, context, out, close, stored };
     reply.stored_reply(request);
 }
 
@@ -448,16 +473,18 @@ impl Reply<'_, '_> {
     }
 
     /// Returns the use of compressed forms for a request. Ranges are of the file itself, so that a
-    /// client never joins parts of two forms. A file that must not be transformed is not (RFC 9111
-    /// section 5.2.2.6), by the word of who operates the server or of the client.
+    /// client never joins parts of two forms; and so is what If-Match asks for, since the tag of a
+    /// form is weak and matches none (RFC 9110 section 13.1.1). A file that must not be transformed
+    /// is not (RFC 9111 section 5.2.2.6), by the word of who operates the server.
     fn compress(&self, request: &Request<'_>) -> Compress {
-        if request.accept_encoding.is_empty() || request.range.is_some() {
+        let is_of_file = request.range.is_some() || !request.if_match.is_empty();
+        if request.accept_encoding.is_empty() || is_of_file {
             return Compress::Never;
         }
         let lines = self.context.config.lines(self.info.is_tls, self.info.ruling);
-        let forbids = |lines| memchr::memmem::find(lines, b"no-transform").is_some();
+        let is_kept = [lines.cache_control, lines.fields].into_iter().any(forbids_transform);
         match () {
-            () if forbids(lines.cache_control) || forbids(lines.fields) => Compress::Never,
+            () if is_kept => Compress::Never,
             () if self.context.is_overloaded || self.context.memory.is_short() => Compress::Known,
             () => Compress::Make,
         }
@@ -718,6 +745,12 @@ impl Reply<'_, '_> {
     fn is_head(&self) -> bool {
         self.answered.head_only
     }
+}
+
+/// Returns whether field lines have the directive no-transform, in any case.
+fn forbids_transform(lines: &[u8]) -> bool {
+    let directive = b"no-transform";
+    lines.windows(directive.len()).any(|part| part.eq_ignore_ascii_case(directive))
 }
 
 fn has_body(request: &Request<'_>) -> bool {

@@ -224,9 +224,8 @@ pub(super) fn receive_reply(
         cache_control: lines.cache_control,
     };
     let received = context.scratch.get(..bytes).unwrap_or_default();
-    let before = out.len();
-    let taken = forward.exchange.receive(received, out, &facts);
-    let taken = taken.map_err(|_| Failure::Malformed)?;
+    let (before, is_awaited) = (out.len(), forward.exchange.status() == 0);
+    let taken = forward.exchange.receive(received, out, &facts).map_err(|_| Failure::Malformed)?;
     if forward.exchange.part() == ReplyPart::Held {
         forward.handle_held_head(out, context);
         // The head that was to be added to is written; there may be trailers.
@@ -243,6 +242,7 @@ pub(super) fn receive_reply(
     if is_queued {
         context.counters.proxy_buffered_bytes.add((out.len() - before) as u64);
     }
+    forward.note_pace(is_awaited, context);
     note_emptied(forward, slot, context);
     forward.check_copy(context);
     Ok(Received::Something)
@@ -361,7 +361,7 @@ fn try_again(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), F
         upstreams.note_failure(slot, now_ns);
     }
     upstreams.give_back(slot, false, now_ns);
-    let is_wanted = forward.departure.is_none();
+    let is_wanted = !forward.has_departed(context);
     let may_repeat = is_wanted && (is_reused || is_new) && forward.exchange.may_repeat();
     let servers = context.config.upstreams[forward.upstream].servers.len();
     let has_others = servers > 1;

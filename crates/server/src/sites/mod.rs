@@ -22,7 +22,7 @@ use weir_http1::Status;
 use access::AccessList;
 use cors::Cors;
 use hosts::{AllowedHosts, HostPattern, HostTable};
-use paths::{PathPattern, cut_parameters, plain};
+use paths::{PathPattern, Plain, cut_parameters, plain, separate_at_backslashes};
 use template::Template;
 use users::Users;
 use verifier::Verifier;
@@ -265,7 +265,7 @@ impl Sites {
     ///
     /// # Errors
     /// The status of the answer: no site has the host; or the path has `.` or `..` where routes
-    /// differ by path, or parameters by which they differ.
+    /// differ by path, or parameters or backslashes by which they differ.
     pub fn find(
         &self,
         host: Option<&[u8]>,
@@ -283,18 +283,21 @@ impl Sites {
         if site.routes.is_empty() {
             return Ok(site.otherwise);
         }
-        let plain = plain(path, room);
-        if plain.has_dots {
-            return Err(Status::BAD_REQUEST);
-        }
-        let (found, has_parameters) = (site.route(plain.path), plain.has_parameters);
+        let Plain { path: own, has_dots, has_parameters, has_backslashes } = plain(path, room);
+        let found = site.route(own);
+        let mut is_for_none = has_dots;
         if has_parameters {
             cut_parameters(room);
-            if site.route(room) != found {
-                return Err(Status::BAD_REQUEST);
-            }
+            is_for_none |= site.route(room) != found;
         }
-        Ok(found)
+        if has_backslashes {
+            // Builds it anew: its parameters are cut off by now.
+            plain(path, room);
+            is_for_none |= separate_at_backslashes(room) || site.route(room) != found;
+            cut_parameters(room);
+            is_for_none |= site.route(room) != found;
+        }
+        if is_for_none { Err(Status::BAD_REQUEST) } else { Ok(found) }
     }
 
     /// Returns a rule.
@@ -450,6 +453,40 @@ mod tests {
         let whole = Site { hosts: Vec::new(), routes: Vec::new(), otherwise: rule(Status::OK) };
         let whole = Sites::new(whole, Vec::new()).unwrap();
         assert_eq!(found(&whole, None, "/a;x"), Status::OK);
+    }
+
+    #[test]
+    fn a_path_that_takes_another_route_with_slashes_for_its_backslashes_takes_none() {
+        let routes = ["/admin", "/public"].map(|path| route(path, false, Status::FORBIDDEN));
+        let site = Site { hosts: Vec::new(), routes: routes.into(), otherwise: rule(Status::OK) };
+        let sites = Sites::new(site, Vec::new()).unwrap();
+        for path in [
+            "/admin\\x",
+            "/admin%5cx",
+            "/admin%5C",
+            "\\admin",
+            "/\\admin/x",
+            "/public/..\\admin",
+            "/public\\..\\admin",
+            "/x\\..\\admin",
+            "/x\\..",
+            "/x;y\\..\\admin",
+            "/;x\\admin",
+            "/admin;x\\y",
+        ] {
+            assert_eq!(found(&sites, None, path), Status::BAD_REQUEST, "{path}");
+        }
+        for (path, wanted) in [
+            ("/x\\admin", Status::OK),
+            ("/x;y\\z", Status::OK),
+            ("/admins\\x", Status::OK),
+            ("/admin/x\\y", Status::FORBIDDEN),
+        ] {
+            assert_eq!(found(&sites, None, path), wanted, "{path}");
+        }
+        let whole = Site { hosts: Vec::new(), routes: Vec::new(), otherwise: rule(Status::OK) };
+        let whole = Sites::new(whole, Vec::new()).unwrap();
+        assert_eq!(found(&whole, None, "/x\\..\\admin"), Status::OK);
     }
 
     #[test]

@@ -5,7 +5,9 @@
 //! encoded slash separates too, since some servers take it for one. Servers differ on what `.` and
 //! `..` mean; no client sends them, since they are resolved before (RFC 3986 section 5.2.4), and a
 //! path that has them is for no route. They differ on parameters (`/a;x`, section 3.3) as well: a
-//! path that would take another route without its own is for none either.
+//! path that would take another route without its own is for none either. Nor is one that would
+//! take another with slashes for its backslashes, which some servers read as such (URL Living
+//! Standard section 4.4, and IIS).
 
 /// The requests that a route is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,13 +83,16 @@ pub struct Plain<'a> {
     pub has_dots: bool,
     /// True if a part may have parameters; the path is then built in the room.
     pub has_parameters: bool,
+    /// True if it has backslashes; the path is then built in the room.
+    pub has_backslashes: bool,
 }
 
 /// Returns the plain form of the path of a request target. One that is plain is borrowed as it is;
 /// otherwise it is built in `room`.
 pub fn plain<'a>(raw: &'a [u8], room: &'a mut Vec<u8>) -> Plain<'a> {
     if !needs_decoding(raw) {
-        return Plain { path: raw, has_dots: false, has_parameters: false };
+        let path = raw;
+        return Plain { path, has_dots: false, has_parameters: false, has_backslashes: false };
     }
     room.clear();
     let mut rest = raw;
@@ -99,7 +104,8 @@ pub fn plain<'a>(raw: &'a [u8], room: &'a mut Vec<u8>) -> Plain<'a> {
     }
     let has_dots = room.split(|&byte| byte == b'/').any(is_dots);
     let has_parameters = memchr::memchr(b';', room).is_some();
-    Plain { path: room, has_dots, has_parameters }
+    let has_backslashes = memchr::memchr(b'\\', room).is_some();
+    Plain { path: room, has_dots, has_parameters, has_backslashes }
 }
 
 /// Cuts the parameters off the parts of a path in its plain form, which it still has then.
@@ -115,12 +121,27 @@ pub(super) fn cut_parameters(path: &mut Vec<u8>) {
     });
 }
 
-/// Returns whether a path may differ from its plain form, or have dots or parameters.
+/// Puts slashes in the place of the backslashes of a path in its plain form. Returns whether a part
+/// of it is `.` or `..` then.
+pub(super) fn separate_at_backslashes(path: &mut Vec<u8>) -> bool {
+    let mut previous = 0;
+    path.retain_mut(|byte| {
+        if *byte == b'\\' {
+            *byte = b'/';
+        }
+        let is_kept = (*byte, previous) != (b'/', b'/');
+        previous = *byte;
+        is_kept
+    });
+    path.split(|&byte| byte == b'/').any(is_dots)
+}
+
+/// Returns whether a path may differ from its plain form, or have dots, parameters or backslashes.
 fn needs_decoding(raw: &[u8]) -> bool {
     let mut previous = 0;
     raw.iter().any(|&byte| {
         let is_special =
-            matches!(byte, b'%' | b';') || previous == b'/' && matches!(byte, b'/' | b'.');
+            matches!(byte, b'%' | b';' | b'\\') || previous == b'/' && matches!(byte, b'/' | b'.');
         previous = byte;
         is_special
     })
@@ -231,6 +252,26 @@ mod tests {
             assert_eq!(room, cut.as_bytes(), "{raw}");
         }
         assert!(!plain(b"/a%20b", &mut Vec::new()).has_parameters);
+    }
+
+    #[test]
+    fn backslashes_separate_as_slashes_do() {
+        for (raw, path, has_dots) in [
+            ("/a\\b", "/a/b", false),
+            ("/a%5cb\\", "/a/b/", false),
+            ("\\/a/\\/b", "/a/b", false),
+            ("/a\\..\\b", "/a/../b", true),
+            ("/a/..\\b", "/a/../b", true),
+            ("/a\\.;x", "/a/.;x", true),
+            ("/a\\.b", "/a/.b", false),
+        ] {
+            let mut room = Vec::new();
+            let plain = plain(raw.as_bytes(), &mut room);
+            assert_eq!((plain.has_dots, plain.has_backslashes), (false, true), "{raw}");
+            assert_eq!(separate_at_backslashes(&mut room), has_dots, "{raw}");
+            assert_eq!(room, path.as_bytes(), "{raw}");
+        }
+        assert!(!plain(b"/a%20b", &mut Vec::new()).has_backslashes);
     }
 
     proptest! {

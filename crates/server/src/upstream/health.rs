@@ -3,7 +3,7 @@
 //! all loops share.
 
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use weir_sys::client;
@@ -54,6 +54,8 @@ pub(super) struct Health {
     backoff_until_ns: AtomicU64,
     /// Time until which a trial is under way, and no other is begun.
     trial_until_ns: AtomicU64,
+    /// Time of its last failure.
+    failed_ns: AtomicU64,
     /// Time of its last recovery; 0 if it never failed.
     recovered_ns: AtomicU64,
     /// True if its checks find it down.
@@ -66,6 +68,7 @@ impl Health {
             failures: 0.into(),
             backoff_until_ns: 0.into(),
             trial_until_ns: 0.into(),
+            failed_ns: 0.into(),
             recovered_ns: 0.into(),
             is_down: false.into(),
         }
@@ -112,13 +115,15 @@ impl Health {
     /// Records a failure, which ends a trial. Those that fail together, of one cause, count once.
     /// Returns whether it is the first failure in a row.
     pub(super) fn note_failure(&self, fault: Fault, now_ns: u64) -> bool {
+        // Before it counts, so that no reply to an earlier request ends it at once.
+        self.failed_ns.fetch_max(now_ns, Relaxed);
         if self.backoff_until_ns.load(Relaxed) > now_ns {
             return false;
         }
         let (before, backoff_ns) = match fault {
-            Fault::Absent => (self.failures.fetch_max(1, Relaxed), ABSENT_NS),
+            Fault::Absent => (self.failures.fetch_max(1, Release), ABSENT_NS),
             Fault::Broken => {
-                let before = self.failures.fetch_add(1, Relaxed);
+                let before = self.failures.fetch_add(1, Release);
                 (before, BACKOFF_NS << before.min(DOUBLINGS_MAX))
             }
         };
@@ -127,9 +132,13 @@ impl Health {
         before == 0
     }
 
-    /// Records a reply, whatever its status. Returns whether it had failed before.
-    pub(super) fn note_success(&self, now_ns: u64) -> bool {
-        let had_failed = self.failures.load(Relaxed) > 0 && self.failures.swap(0, Relaxed) > 0;
+    /// Records a reply, whatever its status, to a request that got its connection at `since_ns`. If
+    /// that was before the last failure, the reply says nothing of the time since. Returns whether
+    /// the server had failed before.
+    pub(super) fn note_success(&self, since_ns: u64, now_ns: u64) -> bool {
+        let has_failures = self.failures.load(Acquire) > 0;
+        let is_since = has_failures && since_ns >= self.failed_ns.load(Relaxed);
+        let had_failed = is_since && self.failures.swap(0, Relaxed) > 0;
         if had_failed {
             self.backoff_until_ns.store(0, Relaxed);
             self.recovered_ns.store(now_ns.max(1), Relaxed);
@@ -196,9 +205,26 @@ mod tests {
             assert_eq!(health.available_ns(now_ns), now_ns + waits_s * S);
             now_ns += waits_s * S;
         }
-        health.note_success(now_ns);
+        health.note_success(now_ns, now_ns);
         health.note_failure(Fault::Broken, now_ns);
         assert_eq!(health.available_ns(now_ns), now_ns + S);
+    }
+
+    #[test]
+    fn a_reply_to_a_request_from_before_a_failure_ends_nothing() {
+        let health = Health::new();
+        assert!(health.note_failure(Fault::Broken, 2 * S));
+        assert!(!health.note_success(S, 2 * S + 1));
+        assert_eq!(health.available_ns(2 * S + 1), 3 * S);
+        assert_eq!(health.share(2 * S + 1, 10 * S), WHOLE);
+        // Neither has it ended the row of failures.
+        health.note_chosen(3 * S);
+        assert!(!health.note_failure(Fault::Broken, 3 * S));
+        assert_eq!(health.available_ns(3 * S), 5 * S);
+        health.note_chosen(5 * S);
+        assert!(health.note_success(5 * S, 5 * S + 1));
+        assert_eq!(health.available_ns(5 * S + 1), 0);
+        assert_eq!(health.share(5 * S + 1, 10 * S), SHARE_MIN);
     }
 
     #[test]
@@ -237,7 +263,7 @@ mod tests {
         assert_eq!(health.available_ns(2 * S), 0);
         health.note_chosen(2 * S);
         assert_eq!(health.available_ns(2 * S), 3 * S);
-        health.note_success(2 * S + 1);
+        health.note_success(2 * S, 2 * S + 1);
         assert_eq!(health.available_ns(2 * S + 1), 0);
     }
 
@@ -247,7 +273,7 @@ mod tests {
         assert_eq!(health.connect_limit_ns(5 * S), 5 * S);
         health.note_failure(Fault::Broken, S);
         assert_eq!([5 * S, S / 2].map(|limit| health.connect_limit_ns(limit)), [S, S / 2]);
-        health.note_success(3 * S);
+        health.note_success(2 * S, 3 * S);
         assert_eq!(health.connect_limit_ns(5 * S), 5 * S);
     }
 
@@ -268,7 +294,7 @@ mod tests {
         let health = Health::new();
         assert_eq!(health.share(S, 10 * S), WHOLE);
         health.note_failure(Fault::Broken, S);
-        health.note_success(2 * S);
+        health.note_success(2 * S, 2 * S);
         let shares = [2, 3, 7, 12].map(|at_s| health.share(at_s * S, 10 * S));
         assert_eq!(shares, [SHARE_MIN, 100, 500, WHOLE]);
         assert_eq!(health.share(2 * S, 0), WHOLE);

@@ -27,7 +27,7 @@ use weir_sys::pipe::Pipe;
 use weir_sys::waker::Waker;
 use weir_tls::client::ClientSession;
 
-use crate::config::{Config, Upstream, UpstreamAddress, UpstreamServer};
+use crate::config::{Config, UpstreamAddress, UpstreamServer};
 use buffers::BufferPool;
 use health::Fault;
 use shared::{Grant, Landing, SharedUpstreams, Whose};
@@ -175,11 +175,8 @@ impl Upstreams {
         now_ns: u64,
     ) -> Departure {
         let whose = Whose { loop_index: self.loop_index, token, serial };
-        let mut admission = self.shared.admission(upstream);
-        let mut departure = admission.depart(now_ns + self.offset_ns, waited_ns, whose);
-        let due_ns = admission.due_ns().map(|due_ns| due_ns.saturating_sub(self.offset_ns));
-        drop(admission);
-        self.due_ns = self.due_ns.into_iter().chain(due_ns).min();
+        let shared_ns = now_ns + self.offset_ns;
+        let mut departure = self.shared.admission(upstream).depart(shared_ns, waited_ns, whose);
         self.hand_out(upstream, now_ns);
         departure.until_ns = departure.until_ns.saturating_sub(self.offset_ns);
         departure
@@ -190,7 +187,8 @@ impl Upstreams {
         self.shared.admission(upstream).load()
     }
 
-    /// Records the end of a request whose client had gone. Its place is to be given back.
+    /// Records that a request whose client had gone is to lose its place no longer: it may have
+    /// ended.
     pub(crate) fn end_departure(&self, upstream: usize, departure: Departure) {
         self.shared.admission(upstream).end_departure(departure);
     }
@@ -207,12 +205,20 @@ impl Upstreams {
         self.hand_out(upstream, now_ns);
     }
 
-    /// Tells those whose wait is over, or that lose their place, in whatever loop they are.
+    /// Tells those whose wait is over, or that lose their place, in whatever loop they are; and
+    /// records when the next is to lose its place. What has just ended may have lowered the limit.
     fn hand_out(&mut self, upstream: usize, now_ns: u64) {
         let shared_ns = now_ns + self.offset_ns;
         loop {
-            let next = self.shared.admission(upstream).next(shared_ns);
-            let Some(granted) = next else { return };
+            let mut admission = self.shared.admission(upstream);
+            let Some(granted) = admission.next(shared_ns) else {
+                let recall_ns = admission.recall_ns();
+                drop(admission);
+                let due_ns = recall_ns.map(|recall_ns| recall_ns.saturating_sub(self.offset_ns));
+                self.due_ns = self.due_ns.into_iter().chain(due_ns).min();
+                return;
+            };
+            drop(admission);
             let grant = Grant { upstream, granted };
             let loop_index = granted.whose().loop_index;
             if loop_index == self.loop_index {
@@ -310,15 +316,16 @@ impl Upstreams {
                 && let Some(slot) = self.sockets.take_idle(upstream, server, client, unlooked_ns)
             {
                 counters.upstream_reused.one();
-                self.shared.begin(upstream, server, shared_ns);
+                self.note_taken(slot, now_ns);
                 return Ok(slot);
             }
             counters.upstream_connects.one();
             let target = &self.config.upstreams[upstream].servers[server];
             match open(&target.address).and_then(|fd| Ok((fd, session(target)?))) {
                 Ok((fd, tls)) => {
-                    self.shared.begin(upstream, server, shared_ns);
-                    return Ok(self.sockets.add(fd, upstream, server, client, tls));
+                    let slot = self.sockets.add(fd, upstream, server, client, tls);
+                    self.note_taken(slot, now_ns);
+                    return Ok(slot);
                 }
                 // What is lacking here is not the server's fault.
                 Err(error) if client::is_own_lack(&error) => {
@@ -345,6 +352,14 @@ impl Upstreams {
             }
         }
         Err(last)
+    }
+
+    /// Records that a request has got a connection.
+    fn note_taken(&mut self, slot: u32, now_ns: u64) {
+        let Some(socket) = self.sockets.get(slot) else { return };
+        socket.taken_ns = now_ns;
+        let (upstream, server) = socket.server();
+        self.shared.begin(upstream, server, now_ns + self.offset_ns);
     }
 
     /// Tells the operator what is lacking here for a connection, at most once per second.
@@ -385,13 +400,14 @@ impl Upstreams {
         self.config.upstreams[upstream].keeps().is_none()
     }
 
-    /// Returns the time limit of a connect that is under way, nanoseconds.
-    pub(crate) fn connect_limit_ns(&self, slot: u32) -> Option<u64> {
+    /// Returns the time limit of a connect that is under way, nanoseconds, after those to the
+    /// servers `tried`.
+    pub(crate) fn connect_limit_ns(&self, slot: u32, tried: &[usize]) -> Option<u64> {
         let (upstream, server) = self.sockets.connecting(slot)?;
-        let Upstream { servers, timeouts, .. } = &self.config.upstreams[upstream];
+        let limit_ns = self.config.upstreams[upstream].timeouts.connect_ns;
+        let is_other = |other: usize| other != server && !tried.contains(&other);
+        let has_others = self.shared.has_up(upstream, is_other);
         let health = self.shared.health(upstream, server);
-        let has_others = servers.len() > 1;
-        let limit_ns = timeouts.connect_ns;
         Some(if has_others { health.connect_limit_ns(limit_ns) } else { limit_ns })
     }
 
@@ -449,9 +465,11 @@ impl Upstreams {
 
     /// Records a whole reply of the server of a connection, or the head of one without an end.
     pub(crate) fn note_success(&mut self, slot: u32, now_ns: u64) {
-        if let Some((upstream, server)) = self.sockets.server_of(slot) {
+        if let Some(socket) = self.sockets.get(slot) {
+            let ((upstream, server), taken_ns) = (socket.server(), socket.taken_ns);
+            let [since_ns, now_ns] = [taken_ns, now_ns].map(|at_ns| at_ns + self.offset_ns);
             let health = self.shared.health(upstream, server);
-            if health.note_success(now_ns + self.offset_ns) {
+            if health.note_success(since_ns, now_ns) {
                 let config = &self.config.upstreams[upstream];
                 let (name, address) = (&config.name, &config.servers[server]);
                 self.config.errors.notice(&format!("upstream {name}: {address} answers again"));

@@ -220,24 +220,34 @@ impl SharedUpstreams {
 
     /// Chooses the server with the fewest requests in flight among those that are up, not `tried`
     /// before, not passed over, and not in a slow start that leaves them out; if there is none, the
-    /// one that will be first.
+    /// one that will be first. One whose turn in its slow start has come goes before the others.
     pub(super) fn choose(&self, upstream: usize, tried: &[usize], now_ns: u64) -> usize {
         let SharedUpstream { servers, turn, slow_start_ns, .. } = &self.upstreams[upstream];
-        if servers.len() == 1 {
+        let count = servers.len();
+        if count == 1 {
             return 0;
         }
         let first = turn.fetch_add(1, Ordering::Relaxed);
-        let order = (0..servers.len()).map(|step| (first + step) % servers.len());
+        let order = (0..count).map(|step| (first + step) % count);
         let at = (first as u64).wrapping_mul(SHARE_STEP) % WHOLE;
+        let in_flight = |index: usize| servers[index].in_flight.load(Ordering::Relaxed);
+        // A server that hangs is given less by what it has in flight, in a slow start too.
+        let is_busiest = |index: usize| {
+            (0..count).all(|other| other == index || in_flight(other) < in_flight(index))
+        };
         let rank = |&index: &usize| {
-            let Server { in_flight, health, .. } = &servers[index];
-            // Of the requests of all, its part would be one for each server.
+            let health = &servers[index].health;
             let share = health.share(now_ns, *slow_start_ns);
-            let is_left_out = share < WHOLE && at * servers.len() as u64 >= share;
+            // Its part of all requests would be one for each server, and lies where no other's
+            // does: servers that have recovered together have a part each.
+            let own_at = (at + index as u64 * WHOLE / count as u64) % WHOLE;
+            let has_turn = share < WHOLE && own_at * (count as u64) < share;
+            let is_left_out = share < WHOLE && !has_turn;
+            let is_first = has_turn && !is_busiest(index);
             let available_ns = health.available_ns(now_ns);
-            let in_flight = in_flight.load(Ordering::Relaxed);
             let is_tried = tried.contains(&index);
-            (health.is_down(), is_tried, available_ns, is_left_out, in_flight)
+            let is_down = health.is_down();
+            (is_down, is_tried, available_ns, is_left_out, !is_first, in_flight(index))
         };
         let chosen = order.min_by_key(rank).unwrap_or(0);
         servers[chosen].health.note_chosen(now_ns);
@@ -246,8 +256,13 @@ impl SharedUpstreams {
 
     /// Returns whether an upstream has a server that is up, and not among those `tried`.
     pub(super) fn has_others(&self, upstream: usize, tried: &[usize]) -> bool {
+        self.has_up(upstream, |server| !tried.contains(&server))
+    }
+
+    /// Returns whether an upstream has a server that is up among some of its servers.
+    pub(super) fn has_up(&self, upstream: usize, is_meant: impl Fn(usize) -> bool) -> bool {
         let mut servers = self.upstreams[upstream].servers.iter().enumerate();
-        servers.any(|(index, server)| !server.health.is_down() && !tried.contains(&index))
+        servers.any(|(index, server)| !server.health.is_down() && is_meant(index))
     }
 
     /// Returns whether the checks find every server of an upstream down.
@@ -368,7 +383,7 @@ mod tests {
             // The others are busy, so that it has the fewest in flight.
             let servers: Vec<_> = (0..count).map(|nth| server(nth.min(1) * 5)).collect();
             servers[0].health.note_failure(Fault::Broken, S);
-            servers[0].health.note_success(2 * S);
+            servers[0].health.note_success(2 * S, 2 * S);
             let shared = shared(vec![SharedUpstream {
                 admission: Mutex::new(Admission::new(&UpstreamConfig::default())),
                 servers,
@@ -380,6 +395,49 @@ mod tests {
                 |at_s: u64| (0..1000).filter(|_| shared.choose(0, &[], at_s * S) == 0).count();
             assert_eq!([2, 7, 12].map(chosen), [100 / count, 500 / count, 1000]);
         }
+    }
+
+    /// Returns an upstream of servers with so many in flight each, of which the first `count` have
+    /// begun a slow start of 10 s at 2 s.
+    fn recovered(count: usize, in_flight: &[usize]) -> SharedUpstreams {
+        const S: u64 = 1_000_000_000;
+        let servers: Vec<_> = in_flight.iter().map(|&in_flight| Server::new(in_flight)).collect();
+        for server in &servers[..count] {
+            server.health.note_failure(Fault::Broken, S);
+            server.health.note_success(2 * S, 2 * S);
+        }
+        shared(vec![SharedUpstream {
+            admission: Mutex::new(Admission::new(&UpstreamConfig::default())),
+            servers,
+            pace: Pace::default(),
+            slow_start_ns: 10 * S,
+            turn: AtomicUsize::new(0),
+        }])
+    }
+
+    #[test]
+    fn servers_that_have_recovered_together_get_their_parts_each() {
+        for (count, recovered_count) in [(3, 2), (10, 9)] {
+            for others in [5, 0] {
+                let mut in_flight = vec![0; recovered_count];
+                in_flight.resize(count, others);
+                let shared = recovered(recovered_count, &in_flight);
+                for (at_ns, share) in [(2_000_000_000, 100), (7_000_000_000, 500)] {
+                    let mut chosen = vec![0; count];
+                    (0..1000).for_each(|_| chosen[shared.choose(0, &[], at_ns)] += 1);
+                    let each = usize::div_ceil(share, count);
+                    let given = &chosen[..recovered_count];
+                    assert!(given.iter().all(|&times| times == each), "{others} {chosen:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_that_hangs_is_given_no_more_because_it_has_recovered() {
+        let shared = recovered(1, &[6, 5, 5]);
+        let chosen = (0..1000).filter(|_| shared.choose(0, &[], 7_000_000_000) == 0).count();
+        assert_eq!(chosen, 0);
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub(crate) struct UpstreamSocket {
     /// True while the mechanism is to be told something.
     is_changed: bool,
     idle_since_ns: u64,
+    /// Time since which its last request has had it, nanoseconds.
+    pub(super) taken_ns: u64,
     /// Time of the iteration in which a read of a reply last left it empty; `None` before.
     pub emptied_ns: Option<u64>,
     /// Bytes that a ring receives and sends for it; `None` where calls are made on the socket.
@@ -351,6 +353,7 @@ impl Sockets {
             fault: Fault::Broken,
             is_changed: false,
             idle_since_ns: 0,
+            taken_ns: 0,
             emptied_ns: None,
             ring: self.is_on_ring.then(Box::default),
             tls: tls.map(Box::new),

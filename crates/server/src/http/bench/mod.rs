@@ -65,6 +65,15 @@ pub(crate) fn parse_target<'b>(path: &'b [u8], query: Option<&[u8]>) -> BenchTar
     }
 }
 
+/// Returns the path that is served once an endpoint has spent its time; `None` if `path` is that of
+/// no endpoint, or of one that serves none.
+pub(crate) fn path_left(path: &[u8]) -> Option<&[u8]> {
+    match parse_target(path, None) {
+        BenchTarget::Before { path, .. } | BenchTarget::Work { path, .. } => Some(path),
+        _ => None,
+    }
+}
+
 /// Parses the prefix form: `rest` is what follows `/.weir/burn/` in `path`.
 fn before<'b>(path: &'b [u8], rest: &[u8]) -> Option<BenchTarget<'b>> {
     let digits = rest.iter().position(|&byte| byte == b'/')?;
@@ -129,6 +138,19 @@ mod tests {
         }
         assert_eq!(split("/.weir/work/2/fixed/9/a"), BenchTarget::Malformed);
         assert_eq!(split("/.weir/work/9/fixed"), BenchTarget::Malformed);
+    }
+
+    #[test]
+    fn a_path_is_left_where_one_is_served() {
+        for (target, left) in [
+            ("/.weir/burn/1/a/b", Some("/a/b")),
+            ("/.weir/work/9/fixed/2/a", Some("/a")),
+            ("/.weir/burn", None),
+            ("/.weir/burn/x/a", None),
+            ("/a", None),
+        ] {
+            assert_eq!(path_left(target.as_bytes()), left.map(str::as_bytes), "{target}");
+        }
     }
 
     #[test]
