@@ -45,27 +45,31 @@ const PATHS: &str = "/ /metrics /healthz /readyz /status.json";
 #[derive(Clone, Debug, Default)]
 pub struct Lifecycle(Arc<AtomicU8>);
 
-/// Values of the state, each of which includes those before.
+/// Bits of the state: a server that has a successor may be told to stop, or not.
 const STOPS: u8 = 1;
-const HAS_SUCCESSOR: u8 = 2;
+const HAS_SUCCESSOR: u8 = 1 << 1;
 
 impl Lifecycle {
     /// Records that the server is stopping: it finishes what it has and takes nothing new.
     pub fn stop(&self) {
-        self.0.fetch_max(STOPS, Ordering::Relaxed);
+        self.0.fetch_or(STOPS, Ordering::Relaxed);
     }
 
     /// Records that a successor answers on the admin address: open connections are finished.
     pub fn hand_over(&self) {
-        self.0.fetch_max(HAS_SUCCESSOR, Ordering::Relaxed);
+        self.0.fetch_or(HAS_SUCCESSOR, Ordering::Relaxed);
     }
 
     fn is_stopping(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >= STOPS
+        self.has(STOPS)
     }
 
     fn has_successor(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >= HAS_SUCCESSOR
+        self.has(HAS_SUCCESSOR)
+    }
+
+    fn has(&self, bit: u8) -> bool {
+        self.0.load(Ordering::Relaxed) & bit != 0
     }
 }
 
@@ -178,6 +182,17 @@ mod tests {
         lifecycle.stop();
         assert_eq!(statuses(), [200, 503, 200, 200, 200]);
         assert!(resources.get("/status.json", None, 0).body().contains("\"state\": \"stopping\""));
+    }
+
+    #[test]
+    fn a_server_with_a_successor_is_ready_by_that_until_it_is_told_to_stop() {
+        let mut resources = fixtures::resources();
+        let lifecycle = resources.lifecycle.clone();
+        let mut readyz = || resources.get("/readyz", None, 0).code();
+        lifecycle.hand_over();
+        assert_eq!((readyz(), lifecycle.has_successor()), (200, true));
+        lifecycle.stop();
+        assert_eq!((readyz(), lifecycle.has_successor()), (503, true));
     }
 
     #[test]

@@ -28,7 +28,8 @@ pub(crate) struct ClientOptions {
     pub client_burst: u32,
 
     /// Bytes per second that one client is sent in the long run, its connections together; they
-    /// wait for it. The connections of trusted proxies have no limit [default: any number]
+    /// wait for it. The connections of trusted proxies have no limit, unless a header of the PROXY
+    /// protocol names the client [default: any number]
     #[arg(long, value_name = "BYTES", value_parser = bandwidth)]
     pub client_bandwidth: Option<u64>,
 

@@ -8,9 +8,19 @@ use sd_notify::NotifyState;
 /// Number of signs of life within the time after which the manager gives the server up.
 const SIGNS: u32 = 3;
 
-/// Returns whether a service manager wants to be told.
-pub(crate) fn is_there() -> bool {
-    std::env::var_os("NOTIFY_SOCKET").is_some()
+/// Process id of the first process of a PID namespace, with which all others of it end
+/// (pid_namespaces(7)).
+const FIRST_OF_ALL: u32 = 1;
+
+/// Returns whether a service manager knows the successors of this process, so that this one may end
+/// before them.
+pub(crate) fn follows_successors() -> bool {
+    follows(std::env::var_os("NOTIFY_SOCKET").is_some(), std::process::id())
+}
+
+/// Returns whether a manager that `wants_to_be_told`, or not, follows the successors of a process.
+fn follows(wants_to_be_told: bool, pid: u32) -> bool {
+    wants_to_be_told && pid != FIRST_OF_ALL
 }
 
 /// Says that the server serves, and what.
@@ -76,5 +86,17 @@ impl Watchdog {
             tell(&[NotifyState::Watchdog]);
         }
         self.next = Instant::now() + self.interval;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_process_of_a_container_stays_whether_there_is_a_manager_or_not() {
+        assert!(follows(true, 4711));
+        assert!(!follows(false, 4711));
+        assert!(!follows(true, 1) && !follows(false, 1));
     }
 }

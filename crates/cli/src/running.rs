@@ -2,6 +2,7 @@
 //! successor, a new process that reads the configuration as it is by then.
 
 mod overloads;
+mod printer;
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,6 +24,7 @@ use crate::options::ServerOptions;
 use crate::print::say;
 use crate::values::OnOff;
 use overloads::Overloads;
+use printer::Printer;
 
 /// Ways in which a server's statistics come out, besides its page, and the server before it.
 pub(crate) struct Outputs {
@@ -153,6 +155,7 @@ pub(crate) fn run(
         standing,
         is_first,
         stats_json,
+        printer: Printer::default(),
         has_failed: false,
         began: Instant::now(),
         replacement: None,
@@ -194,12 +197,13 @@ fn announce(status: &str, logs_to_stdout: bool) {
     let _ = writeln!(out, "weir: {status}").and_then(|()| out.flush());
 }
 
-fn show(report: &stats::Report, json: Option<&Path>) {
-    let _ = std::io::stderr().write_all(report.to_table().as_bytes());
+/// Prints a report, and writes it to a file if there is to be one.
+fn show(report: &stats::Report, json: Option<&Path>, printer: &Printer) {
+    printer.print(report.to_table());
     if let Some(path) = json {
         let text = format!("{:#}\n", report.to_json());
         if let Err(error) = std::fs::write(path, text) {
-            say(&format!("cannot write {}: {error}", path.display()));
+            printer.print(format!("weir: cannot write {}: {error}\n", path.display()));
         }
     }
 }
@@ -255,6 +259,7 @@ struct Running {
     /// True if it has no predecessor.
     is_first: bool,
     stats_json: Option<PathBuf>,
+    printer: Printer,
     /// True if a successor has failed after it had taken over.
     has_failed: bool,
     began: Instant,
@@ -274,13 +279,15 @@ impl Running {
     /// unless a service manager knows their process ids.
     fn run_to_end(mut self) -> Result<ExitCode, String> {
         while self.handle_next() {}
-        let Self { server, admin, standing, is_first, stats_json, has_failed, .. } = self;
+        let Self { server, admin, standing, is_first, stats_json, printer, has_failed, .. } = self;
         let has_successor = standing == Standing::Ends;
         // The file is the successor's to write.
-        show(&server.finish(), stats_json.as_deref().filter(|_| !has_successor));
+        let json = stats_json.as_deref().filter(|_| !has_successor);
+        show(&server.finish(), json, &printer);
         drop(admin);
+        printer.finish();
         let mut code = 0;
-        if has_successor && is_first && !manager::is_there() {
+        if has_successor && is_first && !manager::follows_successors() {
             code = follow().map_err(|error| error.to_string())?;
         }
         Ok(ExitCode::from(code.max(has_failed.into())))
@@ -295,12 +302,12 @@ impl Running {
         self.tell_overload();
         self.replace_worker();
         // A manager signals the successor itself.
-        if self.standing == Standing::Ends && self.is_first && !manager::is_there() {
+        if self.standing == Standing::Ends && self.is_first && !manager::follows_successors() {
             self.pass_on(&signal);
         }
         match signal {
             Signal::ShowReport if self.standing != Standing::Ends => {
-                show(&self.server.report(), self.stats_json.as_deref());
+                show(&self.server.report(), self.stats_json.as_deref(), &self.printer);
             }
             Signal::Reload => self.reload(),
             Signal::Upgrade => {
@@ -462,6 +469,10 @@ impl Running {
         self.server.await_workers(false);
         if let Some(mut admin) = self.admin.take() {
             admin.guard.leave();
+        }
+        if manager::follows_successors() {
+            // Orders so far went to this process, for want of another.
+            self.server.pass_orders_on();
         }
         manager::tell_succeeded(pid);
         self.server.release_successor();

@@ -106,9 +106,10 @@ pub(crate) fn check_file(
     let what = match &config.root {
         None => "stands in front of its upstreams".into(),
         Some(root) => {
-            check_root(root).map_err(|why| places.locate_at("root", &why))?;
-            for SiteRoot { path, .. } in &config.site_roots {
-                check_root(path).map_err(|why| tables.locate_root(path, &why))?;
+            check_root(root, config.content.listing)
+                .map_err(|why| places.locate_at("root", &why))?;
+            for SiteRoot { path, listing, .. } in &config.site_roots {
+                check_root(path, *listing).map_err(|why| tables.locate_root(path, &why))?;
             }
             // A server that is started elsewhere serves another directory.
             let absolute = std::path::absolute(root).unwrap_or_else(|_| root.clone());
@@ -118,9 +119,10 @@ pub(crate) fn check_file(
     print_text(&format!("weir: {} is sound: {what} on {listen}\n", options.file.display()))
 }
 
-/// Checks that files of a root can be served.
-fn check_root(root: &Path) -> Result<(), String> {
-    root.read_dir().map(drop).map_err(|error| format!("{}: {error}", root.display()))
+/// Checks that files of a root can be served, and its directories listed where they are to be.
+fn check_root(root: &Path, lists: bool) -> Result<(), String> {
+    let checked = weir_server::check_root(root, lists);
+    checked.map_err(|error| format!("{}: {error}", root.display()))
 }
 
 /// Checks the command line of a `weir serve` or `weir proxy`, from its subcommand on, as far as

@@ -2,10 +2,12 @@
 //! one at its start, and changes nothing. Addresses are left out: the server that runs has them,
 //! and a service manager makes the folders of Unix sockets as it starts.
 
+use std::io;
+use std::path::Path;
 use std::thread;
 
-use weir_sys::process;
 use weir_sys::sandbox::Support;
+use weir_sys::{file, process};
 
 use crate::architecture::ArchitectureName;
 use crate::config::{Config, Error, LogTarget, SandboxMode};
@@ -38,6 +40,15 @@ pub fn check(config: &Config) -> Result<(), Unavailable> {
     check_log(ERRORS, &config.errors.options().target).map_err(of("error-log"))?;
     let access = config.access_log.as_ref().map(|log| check_log(log::ACCESS, &log.target));
     access.unwrap_or(Ok(())).map_err(of("access-log"))
+}
+
+/// Checks that this process's user may serve the files of a root, and list its directories if
+/// `lists`.
+///
+/// # Errors
+/// There is no such directory, or it may not.
+pub fn check_root(root: &Path, lists: bool) -> io::Result<()> {
+    file::may_enter(root, lists)
 }
 
 fn check_cpu(cpu: usize) -> Result<(), Error> {

@@ -28,7 +28,7 @@ mod upstream;
 mod user;
 mod worker;
 
-pub use check::{Unavailable, check};
+pub use check::{Unavailable, check, check_root};
 pub use config::{
     AccessLog, Address, ClientLimits, Config, Error, ErrorLog, ErrorLogOptions, HealthCheck,
     HighPriority, KeepIdle, LOG_FIELDS, LogField, LogFieldRow, LogFormat, LogLevel, LogPattern,

@@ -56,6 +56,9 @@ const OWN_PROGRAM: &str = "/proc/self/exe";
 /// Signals that the main thread waits for.
 const SIGNALS: [i32; 6] = [SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGCHLD];
 
+/// Orders of an operator among them: that it ends, or leaves to another.
+const ORDERS: [i32; 4] = [SIGTERM, SIGINT, SIGUSR2, SIGHUP];
+
 /// Event in a running server, most often a request of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
@@ -661,10 +664,27 @@ impl Server {
         Some(Ok(pid))
     }
 
+    /// Passes on to a successor that serves the orders that have come for this process and were not
+    /// taken yet: to stop, to reload and to upgrade. Others stay. To be called before
+    /// [`Self::release_successor`]: until then the successor takes none, and has each once.
+    pub fn pass_orders_on(&self) {
+        let Succession::Done(successor) = &self.succession else { return };
+        // A descriptor of its own, by which no other signal is taken.
+        let Ok(orders) = SignalFd::block(&ORDERS) else { return };
+        let mut fds = [PollFd { fd: orders.raw(), events: POLLIN, revents: 0 }];
+        while poll::poll(&mut fds, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0) {
+            let Ok(order) = orders.next() else { return };
+            // A successor that has ended meanwhile takes none.
+            let _ = descent::signal(successor.pid(), order);
+        }
+    }
+
     /// Tells a successor that serves that this process has left it everything. What the service
     /// manager is to hear of both comes before.
     pub fn release_successor(&self) {
         if let Succession::Done(successor) = &self.succession {
+            // A loop that has not answered may go round later.
+            self.controls.iter().for_each(|control| control.leave_listeners());
             successor.note_closed();
         }
     }

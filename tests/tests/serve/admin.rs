@@ -11,6 +11,7 @@ use weir_tests::wait::until;
 use weir_tests::{Address, Client, Reply, Root, Server, Setup, Stopped, request, suite};
 
 use crate::WEIR;
+use crate::succession::{stop, upgrade};
 
 suite! {
     every_architecture:
@@ -121,6 +122,20 @@ fn a_server_that_stops_is_healthy_and_not_ready() {
     slow.send("Host: test.example\r\n\r\n");
     assert_eq!(slow.reply().text(), "hello");
     server.wait().check_end();
+}
+
+#[test]
+fn a_probe_that_an_upgrade_overtakes_finds_a_server_that_is_ready() {
+    let root = Root::with_hello();
+    let server = Server::start(WEIR, &ADMIN, &root);
+    let mut probe = Client::connect(&admin(&server));
+    let (first, rest) = "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n".split_at(1);
+    probe.send(first);
+    upgrade(&server, 0);
+    probe.send(rest);
+    let reply = probe.reply();
+    assert_eq!((reply.status, reply.text()), (200, "ready\n".into()));
+    stop(server, "");
 }
 
 #[test]

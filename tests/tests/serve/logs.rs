@@ -3,8 +3,9 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,6 +17,7 @@ use weir_tests::wait::{TIMEOUT, until};
 use weir_tests::{Origin, Root, Server, Setup, suite};
 
 use crate::WEIR;
+use crate::proxy_cache::reply_with;
 use crate::succession::upgrade;
 
 suite! {
@@ -26,6 +28,7 @@ suite! {
 suite! {
     every_forwarding_architecture_at_once:
     a_request_has_one_identifier_in_the_log_and_at_its_upstream,
+    a_request_that_a_stored_reply_answers_has_the_identifier_that_its_upstream_was_told,
 }
 
 /// Flag of an open that does not wait for the other end.
@@ -88,6 +91,32 @@ fn a_request_has_one_identifier_in_the_log_and_at_its_upstream(setup: &Setup) {
     assert_eq!(told(&trusting, "trusted"), ("from-the-client".into(), "from-the-client".into()));
     // Without the option it is a field like any other.
     assert_eq!(told(&[], "off"), ("-".into(), "from-the-client".into()));
+}
+
+fn a_request_that_a_stored_reply_answers_has_the_identifier_that_its_upstream_was_told(
+    setup: &Setup,
+) {
+    let root = Root::new();
+    let origin = Origin::start(|received| {
+        if received.fields("If-None-Match").is_empty() {
+            return reply_with("Cache-Control: max-age=0\r\nETag: \"v\"\r\n", b"same");
+        }
+        b"HTTP/1.1 304 Not Modified\r\nETag: \"v\"\r\n\r\n".to_vec()
+    });
+    let log = root.outside().join("access.log");
+    let own = ["--access-log", log.to_str().unwrap(), "--log-format", "{id}", "--request-id=on"];
+    let options = [&own[..], &["--cache", "1M", "--workers", "1"]].concat();
+    let server = setup.proxy(&[&origin.url()], &options);
+    let mut client = server.connect();
+    for _ in 0..3 {
+        assert_eq!(client.get("/").text(), "same");
+    }
+    server.stop_cleanly();
+    let received = origin.received();
+    assert!(!received[1].fields("If-None-Match").is_empty(), "{received:?}");
+    let told: Vec<&str> = received.iter().flat_map(|each| each.fields("X-Request-Id")).collect();
+    let logged = fs::read_to_string(log).unwrap();
+    assert_eq!(logged.lines().collect::<Vec<_>>(), told);
 }
 
 #[test]
@@ -166,6 +195,37 @@ fn standard_output_has_the_lines_of_its_log_alone() {
     // Each of the two servers says so.
     let ready = stopped.stderr.lines().filter(|line| line.starts_with("weir: serving "));
     assert_eq!(ready.count(), 2, "{}", stopped.stderr);
+}
+
+#[test]
+fn an_output_that_is_a_pipe_and_named_by_its_path_has_the_log() {
+    for arch in ["loop", "processes"] {
+        let root = Root::with_hello();
+        let logs = ["--access-log", "/dev/stdout", "--error-log", "/dev/stderr"];
+        let options = ["--arch", arch, "--workers", "1"];
+        let server = Server::start(WEIR, &[&options[..], &logs].concat(), &root);
+        server.get("/hello.txt?first");
+        until("a line was written", || server.stdout_so_far().contains("?first"));
+        server.signal(Signal::HUP);
+        let again = "the logs were opened again";
+        until("they were opened again", || server.stderr_so_far().contains(again));
+        server.get("/hello.txt?second");
+        until("a line was written", || server.stdout_so_far().contains("?second"));
+        let said = server.stop_cleanly().stderr;
+        assert!(!said.contains("cannot reopen"), "{arch}: {said}");
+    }
+}
+
+#[test]
+fn an_output_that_is_a_socket_and_named_by_its_path_is_refused_in_a_sentence() {
+    let (_reader, socket) = UnixStream::pair().unwrap();
+    let mut command = Command::new(WEIR);
+    command.args(["serve", "/", "--listen", "127.0.0.1:0", "--access-log", "/dev/stdout"]);
+    let refused = command.stdout(OwnedFd::from(socket)).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.starts_with("weir: cannot open the access log: /dev/stdout: "), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
 }
 
 #[test]

@@ -1,17 +1,20 @@
 //! A server that leaves its place to a new process: by SIGHUP when its configuration has changed,
 //! by SIGUSR2, by `weir upgrade`.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use rustix::fs::OFlags;
 use rustix::process::Signal;
+use weir_tests::family::{children_of, sleeps_of};
 use weir_tests::server::{UNHURRIED, copy_program, run};
 use weir_tests::tls_front::{FrontSettings, TlsFront};
 use weir_tests::wait::{WhenDone, until};
@@ -505,6 +508,68 @@ fn an_upgrade_is_asked_for_by_process_id_and_says_what_came_of_it() {
 }
 
 #[test]
+fn an_upgrade_to_a_server_without_statistics_is_seen() {
+    let root = Root::with_hello();
+    let file = ConfigFile::new("");
+    let server = file.serve(&root);
+    file.set("stat-page = false\n");
+    let mut command = Command::new(WEIR);
+    command.env("WEIR_RUN_DIR", server.run_dir()).args(["upgrade", &server.id().to_string()]);
+    let done = run(&mut command);
+    assert_eq!(done.status.code(), Some(0), "{}", done.stderr);
+    until("it was said", || successions(&server) == 1);
+    let serves = format!("{} serves in place of {}\n", last_successor(&server), server.id());
+    assert!(done.stdout.ends_with(&serves), "{}", done.stdout);
+    assert_eq!(server.get("/hello.txt").text(), "hello");
+    stop(server, "");
+}
+
+/// Writes a page to the process that waits for it at a pipe.
+fn write_page(pipe: &Path) {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    until("it is read", || {
+        // Without a reader it is not opened.
+        let opened = File::options().write(true).custom_flags(flags).open(pipe);
+        opened.is_ok_and(|mut pipe| pipe.write_all(b"page").is_ok())
+    });
+}
+
+#[test]
+fn an_upgrade_that_comes_during_a_reload_is_over_once_the_installed_program_serves() {
+    let root = Root::with_hello();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    copy_program(WEIR, &path("weir"));
+    let file = ConfigFile::new("");
+    let options = ["--config", file.path()];
+    let server = Server::start(path("weir").to_str().unwrap(), &options, &root);
+    // Each process that reads the configuration waits here, until it is written to.
+    let page = path("page");
+    assert!(Command::new("mkfifo").arg(&page).status().unwrap().success());
+    file.set(&format!("error-page = '404={}'\n", page.display()));
+    server.signal(Signal::HUP);
+    write_page(&page);
+    until("a successor starts", || !children_of(server.id()).is_empty());
+    copy_program(WEIR, &path("new"));
+    fs::rename(path("new"), path("weir")).unwrap();
+    let mut command = Command::new(WEIR);
+    command.env("WEIR_RUN_DIR", server.run_dir()).args(["upgrade", &server.id().to_string()]);
+    let upgrade = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Sleeps are between its looks, which come after that.
+    until("it has asked", || sleeps_of(upgrade.id(), "weir-under-test") >= 10);
+    write_page(&page);
+    until("the reload's successor serves", || successions(&server) == 1);
+    write_page(&page);
+    let done = upgrade.wait_with_output().unwrap();
+    let [said, errors] = [done.stdout, done.stderr].map(|it| String::from_utf8(it).unwrap());
+    assert_eq!(done.status.code(), Some(0), "{errors}");
+    until("another process serves", || successions(&server) == 2);
+    let serves = format!("{} serves in place of {}\n", last_successor(&server), server.id());
+    assert!(said.ends_with(&serves), "{said}");
+    stop(server, "");
+}
+
+#[test]
 fn a_process_stands_for_the_server_that_has_taken_its_place() {
     let root = Root::with_hello();
     let patient = ["--header-timeout", "10m", "--drain-timeout", "10m"];
@@ -604,6 +669,48 @@ fn a_service_manager_is_told_of_readiness_reloads_successors_life_and_the_stop()
     assert!(run(Command::new("kill").arg(successor.to_string())).status.success());
     assert!(has(&next("STOPPING"), "STOPPING=1"));
     until("it has ended", || has_ended(successor));
+}
+
+/// Returns the process id of a server that shows its statistics, besides the first one.
+fn second_page(server: &Server) -> Option<u32> {
+    let names = fs::read_dir(server.run_dir()).unwrap().map(|entry| entry.unwrap().file_name());
+    let pid = |name: &str| name.strip_suffix(".stat")?.parse::<u32>().ok();
+    let mut pids = names.filter_map(|name| pid(name.to_str()?));
+    pids.find(|pid| *pid != server.id())
+}
+
+#[test]
+fn a_stop_that_comes_while_a_server_under_a_manager_hands_over_stops_its_successor() {
+    let root = Root::with_hello();
+    let folder = tempfile::tempdir().unwrap();
+    let served = root.path().to_str().unwrap();
+    let arguments = [WEIR, "serve", served, "--listen", "127.0.0.1:0", "--workers", "1"];
+    let arguments = [&arguments[..], &["--bench-endpoints"]].concat();
+    for attempt in 0..10 {
+        let path = folder.path().join(attempt.to_string());
+        let _manager = UnixDatagram::bind(&path).unwrap();
+        let script = format!("export NOTIFY_SOCKET={}; exec \"$@\"", path.display());
+        let mut server = Server::start_in_shell(&script, Stdio::null(), &arguments);
+        // For a second the loop does not hear that it is to leave its sockets.
+        let mut client = server.connect();
+        client.send(request("GET", "/.weir/burn?us=1000000", &[]));
+        until("it is served", || server.open_connections() == 1);
+        server.signal(Signal::USR2);
+        until("a successor is there", || second_page(&server).is_some());
+        let successor = second_page(&server).unwrap();
+        server.signal(Signal::TERM);
+        if client.replies_there() > 0 || successions(&server) > 0 {
+            // A manager would have told the successor, which has taken over by then.
+            run(Command::new("kill").args(["-KILL", &successor.to_string()]));
+            continue;
+        }
+        assert_eq!(client.reply().status, 200);
+        drop(client);
+        until("the successor has ended", || has_ended(successor));
+        until("the first one has ended", || server.has_ended());
+        return;
+    }
+    println!("SKIPPED: on this machine a server takes a second to start");
 }
 
 #[test]

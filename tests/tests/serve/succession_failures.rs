@@ -113,6 +113,42 @@ fn a_successor_takes_no_connection_before_it_is_ready(setup: &Setup) {
     assert!(!said.contains("panicked"), "{name}: {said}");
 }
 
+/// Starts a server whose standard error is a pipe, and nothing else of which waits for its reader.
+fn serve_with_stderr(stderr: &ErrorPipe, log: &Path, file: &ConfigFile, root: &Root) -> Server {
+    let mut arguments = vec![WEIR, "serve", root.path().to_str().unwrap()];
+    arguments.extend(["--config", file.path(), "--error-log", log.to_str().unwrap()]);
+    // Lacks of the sandbox would be said at the start.
+    arguments.extend(["--sandbox", "off", "--listen", "127.0.0.1:0"]);
+    let script = format!("exec \"$@\" 2>>'{}'", stderr.path.display());
+    Server::start_in_shell(&script, Stdio::null(), &arguments)
+}
+
+#[test]
+fn a_server_ends_though_nobody_reads_its_last_report() {
+    let root = Root::with_hello();
+    let mut stderr = ErrorPipe::new(root.outside());
+    let file = ConfigFile::new("workers = 1\n");
+    let server = serve_with_stderr(&stderr, &root.outside().join("log"), &file, &root);
+    stderr.fill();
+    stop(server, "");
+}
+
+#[test]
+fn a_server_reloads_though_nobody_reads_its_report() {
+    let root = Root::with_hello();
+    let mut stderr = ErrorPipe::new(root.outside());
+    let log = root.outside().join("log");
+    let file = ConfigFile::new("workers = 1\n");
+    let server = serve_with_stderr(&stderr, &log, &file, &root);
+    stderr.fill();
+    server.new_report();
+    file.set("workers = 2\n");
+    server.signal(Signal::HUP);
+    until("another process serves", || fs::read_to_string(&log).unwrap().contains(TAKEN_OVER));
+    assert_eq!(server.get("/hello.txt").text(), "hello");
+    stop(server, "");
+}
+
 #[test]
 fn sockets_that_are_taken_over_change_with_the_server_alone() {
     let root = Root::with_hello();

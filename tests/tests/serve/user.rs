@@ -433,6 +433,23 @@ fn a_check_tells_the_place_of_a_root_that_the_user_may_not_read() {
 }
 
 #[test]
+fn a_check_takes_a_root_whose_names_the_user_may_not_read_unless_they_are_listed() {
+    if !is_possible() {
+        return;
+    }
+    let (root, dir) = site();
+    fs::set_permissions(&dir, Permissions::from_mode(0o711)).unwrap();
+    let (program, config) = (root.outside().join("weir"), root.outside().join("weir.toml"));
+    copy_program(WEIR, &program);
+    for (listing, code) in [(false, 0), (true, 2)] {
+        fs::write(&config, format!("root = '{}'\nlisting = {listing}\n", dir.display())).unwrap();
+        let (uid, gid) = User::find("nobody", None).unwrap().ids();
+        let checked = run(Command::new(&program).uid(uid).gid(gid).arg("check").arg(&config));
+        assert_eq!(checked.status.code(), Some(code), "listing {listing}: {}", checked.stderr);
+    }
+}
+
+#[test]
 fn the_files_of_unix_sockets_are_the_users() {
     if !is_possible() {
         return;

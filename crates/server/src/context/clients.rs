@@ -132,7 +132,7 @@ impl Clients {
 
     /// Reserves bytes to be sent on a connection: some of `wanted_bytes`, no fewer than
     /// `least_bytes`. `None` for one that is not limited: of a proxy that is trusted, or without an
-    /// address.
+    /// address. `peer`: the client that a header of the PROXY protocol has named, if there was one.
     pub(crate) fn reserve(
         &self,
         peer: SocketAddr,

@@ -127,6 +127,18 @@ pub fn may_create_in(folder: &Path) -> io::Result<()> {
     Ok(accessat(CWD, &folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
 }
 
+/// Checks that this process's user may open what is below a folder, and if `lists`, read the names
+/// there.
+///
+/// # Errors
+/// ENOENT, ENOTDIR: there is no such folder; EACCES: access(2).
+pub fn may_enter(folder: &Path, lists: bool) -> io::Result<()> {
+    let names = if lists { Access::READ_OK } else { Access::empty() };
+    // A file has nothing below it, and is refused.
+    let folder = folder.join(".");
+    Ok(accessat(CWD, &folder, names | Access::EXEC_OK, AtFlags::EACCESS)?)
+}
+
 /// Returns whether an errno says that this process, or the machine, has too little of something to
 /// open a file (open(2)), which another process, or a later attempt, may have.
 pub fn is_lack(errno: i32) -> bool {

@@ -10,6 +10,7 @@ mod calls;
 pub mod intruder;
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -19,13 +20,14 @@ use landlock::{
 };
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule,
+    SeccompRule, TargetArch,
 };
 
 use calls::{Argument, Call, Group, Value};
 pub use calls::{Needs, Task};
 
-/// Files and ports that a confined thread may reach. Paths that are not there are passed over.
+/// Files and ports that a confined thread may reach. Paths that are not there are passed over, and
+/// so are pipes and sockets that /proc/self/fd leads to.
 #[derive(Clone, Debug, Default)]
 pub struct Reach {
     /// Directories below which everything may be read and listed.
@@ -41,7 +43,7 @@ pub struct Reach {
 pub struct Support {
     /// Version of Landlock; 0 for none.
     pub landlock: u32,
-    /// True if filters of calls can fail a call.
+    /// True if filters of calls can fail a call, and one can be made for this instruction set.
     pub seccomp: bool,
 }
 
@@ -58,7 +60,8 @@ impl Support {
             let nothing = std::ptr::null::<libc::c_void>();
             libc::syscall(libc::SYS_landlock_create_ruleset, nothing, 0_usize, VERSION)
         };
-        Self { landlock: u32::try_from(version).unwrap_or(0), seccomp: filters == 0 }
+        let seccomp = filters == 0 && target(std::env::consts::ARCH).is_ok();
+        Self { landlock: u32::try_from(version).unwrap_or(0), seccomp }
     }
 }
 
@@ -147,7 +150,10 @@ fn files(reach: &Reach) -> io::Result<RulesetCreated> {
             .scope(Scope::from_all(ABI::V6))?
             .create()?;
         for (fd, access) in reached {
-            rules = rules.add_rule(PathBeneath::new(fd, access))?;
+            match (&mut rules).add_rule(PathBeneath::new(fd, access)) {
+                Err(error) if !is_of_no_path(&error) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
         }
         for port in &reach.ports {
             rules = rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
@@ -159,6 +165,14 @@ fn files(reach: &Reach) -> io::Result<RulesetCreated> {
 
 fn open(path: &Path) -> Option<PathFd> {
     PathFd::new(path).ok()
+}
+
+/// Returns whether a rule was refused because its file has no path of its own, as a pipe or a
+/// socket that /proc/self/fd leads to: Landlock restricts none of these (landlock_add_rule(2),
+/// EBADFD).
+fn is_of_no_path(error: &RulesetError) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    source.and_then(io::Error::raw_os_error) == Some(libc::EBADFD)
 }
 
 /// Makes a filter that lets the calls of these groups pass, and no other.
@@ -203,8 +217,42 @@ fn compile(
     otherwise: SeccompAction,
     matched: SeccompAction,
 ) -> io::Result<BpfProgram> {
-    let arch = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
+    let arch = target(std::env::consts::ARCH)?;
     SeccompFilter::new(rules, otherwise, matched, arch)
         .and_then(TryInto::try_into)
         .map_err(io::Error::other)
+}
+
+/// Returns the instruction set of this name, if filters can be made for it.
+fn target(arch: &str) -> io::Result<TargetArch> {
+    TargetArch::try_from(arch).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_and_a_socket_that_are_named_need_no_rule() {
+        let support = Support::find();
+        if support.landlock == 0 {
+            println!("SKIPPED: this kernel has no Landlock");
+            return;
+        }
+        let (_reader, writer) = io::pipe().unwrap();
+        let (socket, _other) = UnixStream::pair().unwrap();
+        let path = |number: i32| PathBuf::from(format!("/proc/self/fd/{number}"));
+        let write = vec![path(writer.as_raw_fd()), path(socket.as_raw_fd())];
+        let reach = Reach { write, ..Reach::default() };
+        Sandbox::new(Task::Log, Needs::default(), &reach, support).unwrap();
+    }
+
+    #[test]
+    fn calls_are_filtered_where_a_filter_can_be_made() {
+        assert!(target("x86_64").is_ok() && target("aarch64").is_ok() && target("riscv64").is_ok());
+        assert!(target("s390x").is_err());
+    }
 }
