@@ -281,29 +281,26 @@ const NOT_JUDGED: [Row; 11] = [
     Row(Gap::Hasty, &LOADS, &[MS_5, MS_50], &[(100, 20, 1)]),
 ];
 
-const fn flood(load: f64, service_ns: u64, timeout_ms: u64, rtt_ms: u64) -> Corner {
+const fn corner(load: f64, service_ns: u64, (timeout_ms, rtt_ms, cores): Plane) -> Corner {
     let (timeout_ns, rtt_ns) = (timeout_ms * MILLI_NS, rtt_ms * MILLI_NS);
-    Corner { load, service_ns, timeout_ns, rtt_ns, cores: 1 }
+    Corner { load, service_ns, timeout_ns, rtt_ns, cores }
 }
 
 /// Corners in which the setting falls short, with the share of the attainable that it reaches: in
 /// floods of hundreds of thousands of clients a second, or of twenty times the capacity from far
 /// away, too many are let in while nobody waits, and nobody while they are served.
 const FALLS_SHORT: [(Corner, f64); 5] = [
-    (flood(20.0, 10_000, 500, 0), 0.48),
-    (flood(4.0, 10_000, 2_000, 200), 0.19),
-    (flood(20.0, 100_000, 2_000, 200), 0.17),
-    (flood(10.0, 10_000, 10_000, 20), 0.57),
-    (flood(4.0, 10_000, 10_000, 200), 0.37),
+    (corner(20.0, 10_000, (500, 0, 1)), 0.48),
+    (corner(4.0, 10_000, (2_000, 200, 1)), 0.19),
+    (corner(20.0, 100_000, (2_000, 200, 1)), 0.17),
+    (corner(10.0, 10_000, (10_000, 20, 1)), 0.57),
+    (corner(4.0, 10_000, (10_000, 200, 1)), 0.37),
 ];
 
 /// Returns the corners of a plane.
 fn corners(plane: Plane) -> impl Iterator<Item = Corner> {
-    let (timeout_ms, rtt_ms, cores) = plane;
-    let (timeout_ns, rtt_ns) = (timeout_ms * MILLI_NS, rtt_ms * MILLI_NS);
     LOADS.into_iter().flat_map(move |load| {
-        let corner = move |service_ns| Corner { load, service_ns, timeout_ns, rtt_ns, cores };
-        SERVICES_NS.into_iter().map(corner)
+        SERVICES_NS.into_iter().map(move |service_ns| corner(load, service_ns, plane))
     })
 }
 
@@ -360,13 +357,7 @@ fn each_corner_that_is_not_judged_is_listed_with_its_reason() {
 
 #[test]
 fn it_holds_on_hundreds_of_cores() {
-    let corner = |load, service_ns| Corner {
-        load,
-        service_ns,
-        timeout_ns: 500 * MILLI_NS,
-        rtt_ns: MILLI_NS,
-        cores: 256,
-    };
+    let corner = |load, service_ns| corner(load, service_ns, (500, 1, 256));
     assert_holds([corner(0.8, 600_000), corner(2.0, 600_000), corner(4.0, 5_000_000)]);
 }
 
