@@ -306,18 +306,16 @@ impl Stored {
     /// Returns whether it is fresh.
     #[must_use]
     pub fn is_fresh(&self, now_ns: u64) -> bool {
-        self.not_before(now_ns) < self.fresh_until_ns
+        !self.is_set_back(now_ns) && self.not_before(now_ns) < self.fresh_until_ns
     }
 
     /// Returns the time, or that of its arrival if that is later. The clocks of two loops differ by
-    /// little; a reply that is stale when it arrives is fresh by none. After a clock was set back
-    /// its age is not known: it is that of a stale one.
+    /// little; a reply that is stale when it arrives is fresh by none.
     pub(crate) fn not_before(&self, now_ns: u64) -> u64 {
-        let stale_ns = if self.is_set_back(now_ns) { self.fresh_until_ns } else { 0 };
-        now_ns.max(self.received_ns).max(stale_ns)
+        now_ns.max(self.received_ns)
     }
 
-    /// Returns whether the clock was set back since it arrived.
+    /// Returns whether the clock was set back since it arrived: its age is not known then.
     pub(crate) fn is_set_back(&self, now_ns: u64) -> bool {
         self.received_ns.saturating_sub(now_ns) > CLOCKS_DIFFER_NS
     }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_observe::ServerPage;
-use weir_server::{ask_to_upgrade, children_of, faults_of_ended_children};
+use weir_server::{ask_to_upgrade, children_of, faults_of_ended_children, runs};
 
 use crate::print::print_text;
 use crate::stat::one_server;
@@ -105,12 +105,6 @@ impl Watch {
         }
         self.missing_since.get_or_insert_with(Instant::now).elapsed() <= MISSING_MAX
     }
-}
-
-/// Returns whether a process is there, and has not ended (proc_pid_stat(5)).
-fn runs(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with(['Z', 'X']))
 }
 
 /// Device and inode of a file.

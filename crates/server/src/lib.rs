@@ -49,6 +49,6 @@ pub use weir_content as content;
 pub use weir_dispatch::{readiness, slots};
 pub use weir_http1::{Status, proxy_protocol};
 pub use weir_stats as stats;
-pub use weir_sys::descent::{children_of, faults_of_ended_children};
+pub use weir_sys::descent::{children_of, faults_of_ended_children, runs};
 pub use weir_sys::heap::{CountingAllocator, settle_at_end};
 pub use weir_tls as tls;

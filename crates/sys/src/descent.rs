@@ -63,6 +63,11 @@ pub fn reap() -> Reaped {
     }
 }
 
+/// Returns whether a process is there, and has not ended: proc(5).
+pub fn runs(pid: u32) -> bool {
+    proc::of(pid).is_some_and(|stat| !proc::has_ended(&stat))
+}
+
 /// Returns the children of a process that have not ended, those that it has adopted among them:
 /// proc(5).
 pub fn children_of(parent: u32) -> Vec<u32> {

@@ -1,5 +1,5 @@
-//! What the threads of a run share: whether it is to stop, and which of them are done with the
-//! load. Those that are keep their background connections open until all are.
+//! State that the threads of a run share: whether it is to stop, and which of them are done with
+//! the load. Those that are keep their background connections open until all are.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 

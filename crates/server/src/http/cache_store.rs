@@ -243,7 +243,7 @@ pub(super) fn answer_forwarded(
     if let Parse::Complete(request) = HeadParser::default().parse(&part.head, &Limits::default()) {
         let close = forward.close || context.is_closing();
         let answer = StoredAnswer { stored, says, close, logged: forward.logged.take() };
-        response::answer_with_stored(&request, answer, info, context, out);
+        response::answer_stored(&request, answer, info, context, out);
     }
 }
 

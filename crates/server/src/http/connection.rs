@@ -55,7 +55,7 @@ use weir_http1::{Body, HeadParser, Limits, Parse, Request, Status};
 
 use super::cache_lookup::Wait;
 use super::gate::PasswordWait;
-use super::response::{self, Answer, Refused};
+use super::response::{self, Answer, Refused, StoredAnswer};
 use super::send::SendOutcome;
 use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
@@ -632,7 +632,8 @@ impl Connection {
             None => response::answer(request, info, context, &mut output),
             Some((stored, says)) => {
                 let close = response::closes_after(request, info, context);
-                response::answer_stored(request, &stored, says, close, info, context, &mut output);
+                let answer = StoredAnswer { stored: &stored, says, close, logged: None };
+                response::answer_stored(request, answer, info, context, &mut output);
                 Answer::Written
             }
         };

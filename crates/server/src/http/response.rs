@@ -258,7 +258,7 @@ fn closes(
 pub(crate) struct StoredAnswer<'a> {
     /// The reply.
     pub stored: &'a Stored,
-    /// What Cache-Status says.
+    /// Text of Cache-Status.
     pub says: &'static str,
     /// True if the connection closes after it.
     pub close: bool,
@@ -266,22 +266,8 @@ pub(crate) struct StoredAnswer<'a> {
     pub logged: Option<LoggedRequest>,
 }
 
-/// Answers a request with a stored reply of its upstream. `says`: what Cache-Status says.
-pub(crate) fn answer_stored(
-    request: &Request<'_>,
-    stored: &Stored,
-    says: &'static str,
-    close: bool,
-    info: RequestInfo,
-    context: &mut WorkerContext,
-    out: &mut Output,
-) {
-    let answer = StoredAnswer { stored, says, close, logged: None };
-    answer_with_stored(request, answer, info, context, out);
-}
-
 /// Answers a request with a stored reply of its upstream.
-pub(crate) fn answer_with_stored(
+pub(crate) fn answer_stored(
     request: &Request<'_>,
     answer: StoredAnswer<'_>,
     info: RequestInfo,
@@ -750,7 +736,11 @@ impl Reply<'_, '_> {
 /// Returns whether field lines have the directive no-transform, in any case.
 fn forbids_transform(lines: &[u8]) -> bool {
     let directive = b"no-transform";
-    lines.windows(directive.len()).any(|part| part.eq_ignore_ascii_case(directive))
+    // Hyphens are few, and this is asked for nearly every request.
+    memchr::memchr_iter(b'-', lines).filter_map(|at| at.checked_sub(2)).any(|from| {
+        let part = lines.get(from..from + directive.len());
+        part.is_some_and(|part| part.eq_ignore_ascii_case(directive))
+    })
 }
 
 fn has_body(request: &Request<'_>) -> bool {

@@ -60,8 +60,6 @@ pub(crate) struct RingIo {
     /// The poll for the end of the connect.
     pub connect: Option<Op>,
     pub receive: Option<Op>,
-    /// True if the receive is one for all that comes.
-    receives_many: bool,
     run: ReceiveRun,
     /// True if the receive is to be begun again, or the end could be lost to it.
     is_stale: bool,
@@ -145,8 +143,7 @@ impl RingIo {
     pub(crate) fn begin_receive(&mut self) -> bool {
         (self.is_cancelled, self.is_stale) = (false, false);
         self.run = ReceiveRun::default();
-        self.receives_many = self.failed.is_none();
-        self.receives_many
+        self.failed.is_none()
     }
 
     /// Records that a receive under way goes on, and whether it has left bytes in the socket.
@@ -156,7 +153,7 @@ impl RingIo {
 
     /// Returns whether a receive under way is to be cancelled.
     pub(crate) fn wants_cancelled(&self) -> bool {
-        self.holds_much() || self.is_stale || self.receives_many && self.failed.is_some()
+        self.holds_much() || self.is_stale
     }
 
     /// Takes out the bytes to be sent next; `None` if there are none, or others are on their way.
@@ -204,6 +201,7 @@ impl RingIo {
         self.send = None;
         self.is_unasked = false;
         self.failed = self.failed.or(errno);
+        self.is_stale |= errno.is_some();
         if is_in_use && self.unsent.capacity() == 0 {
             buffer.clear();
             self.unsent = buffer;

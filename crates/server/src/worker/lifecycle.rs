@@ -58,8 +58,8 @@ impl<M: Model> Worker<M> {
     }
 
     /// Takes the listeners over from a predecessor, which has closed them, and waits for each anew.
-    /// Of those that wait for a connection the kernel may wake one alone: a connection that has
-    /// woken the predecessor, which accepted no more, is in the queue, and this loop was not told.
+    /// The kernel may wake one alone of those that wait for a connection: one that has woken the
+    /// predecessor, which accepted no more, is in the queue, and this loop was not told.
     fn take_listeners_over(&mut self) {
         self.core.listeners.iter_mut().for_each(Listener::take_over);
         self.watch_listeners(false);
